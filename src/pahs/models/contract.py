@@ -1,0 +1,83 @@
+"""What the engine may rely on: every network of the zoo is a `Deblurrer`.
+
+A network works in three stages, and only the middle one knows about time:
+
+    extract      frames -> features         frame by frame, batched over time
+    propagate    features -> latents        the recurrence, or the window; state in, state out
+    reconstruct  latents -> frames          frame by frame, batched over time
+
+Features and latents are flat tuples of tensors shaped (batch, time, channels, height, width), each at the
+frame's size divided by a whole number. State is a flat tuple of tensors too, so that it can be kept, moved,
+exported or dropped by whoever drives the network. A network holds no state of its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+from torch import Tensor, nn
+
+Tensors = tuple[Tensor, ...]
+Family = Literal["recurrent", "bidirectional", "windowed"]
+
+
+class ModelConfig(Protocol):
+    """What tells one network from another: a frozen dataclass of plain values that builds it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def build(self) -> Deblurrer: ...
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a caller must know about a network to feed it, and no more."""
+
+    family: Family
+    """recurrent: past frames only; bidirectional: a second sweep from the future; windowed: fixed neighbours."""
+    look_ahead: int
+    """Future frames that an output is computed from (bidirectional: by default; others: always)."""
+    multiple_of: int = 16
+    """Frame height and width must be multiples of this; the engine pads and crops."""
+    min_size: int = 16
+    """The smallest height and width that make sense before padding."""
+    extract_halo: int | None = None
+    """Pixels of context that make `extract` exact on a horizontal band; None: whole frames only."""
+    reconstruct_halo: int | None = None
+    """The same for `reconstruct`, also in pixels of the frame."""
+
+
+class Deblurrer(nn.Module, ABC):
+    """A network that turns blurry frames into sharp ones. Frames are RGB in [0, 1]."""
+
+    config: ModelConfig
+    contract: Contract
+
+    @abstractmethod
+    def extract(self, frames: Tensor) -> Tensors:
+        """(B, T, 3, H, W) -> features, each (B, T, C, H/s, W/s); frame t's features depend on frame t alone."""
+
+    @abstractmethod
+    def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
+        """Latents of the first `keep` frames, and the state after them.
+
+        `features` hold `keep` frames to restore and then the look-ahead: frames that will come again in the
+        next call. `state` is what the last call returned, or None at the start of a video or scene.
+        """
+
+    @abstractmethod
+    def reconstruct(self, latents: Tensors) -> Tensor:
+        """Latents -> (B, T, 3, H, W); frame t depends on the latents of frame t alone."""
+
+    def forward(self, clip: Tensor) -> Tensor:
+        """A whole clip (B, T, 3, H, W) at once, as in training: what the stream gives with unlimited look-ahead."""
+        latents, _ = self.propagate(self.extract(clip), None, clip.shape[1])
+        return self.reconstruct(latents)
+
+
+def per_frame(layer: nn.Module, x: Tensor) -> Tensor:
+    """Apply a module made for images to (B, T, C, H, W), all frames as one batch."""
+    y: Tensor = layer(x.flatten(0, 1))
+    return y.reshape(*x.shape[:2], *y.shape[1:])

@@ -1,0 +1,179 @@
+"""PAHS: Pay Attention to Hidden States (paper, sections 3 and S2).
+
+Per direction, a cell with its own weights:
+
+    f_B_t = extractor(B_t)                                        (c, H/4, W/4)
+    h~    = SNLA(f_B_t, PPRNN(f_B_t, f_L_{t-1}, h_{t-1}))         (c/3, H/4, W/4)
+    f_L_t = 3 residual blocks(conv3x3([f_B_t, h~]))               (c, H/4, W/4)
+    h_t   = hidden state extractor(f_L_t)                         (c/3, H/4, W/4)
+
+The f_L of both directions are concatenated and one reconstructor turns them into the sharp frame. The states before
+the first frame, h and f_L, are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from pahs.models.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
+from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.models.refine import RefineConfig, Refiner
+
+# Context that `extract` and `reconstruct` reach for, in pixels of the frame: the sum over their layers of
+# (kernel - 1) / 2 times the layer's scale, rounded up to whole tokens of SNLA (16 pixels).
+EXTRACT_HALO = 96
+RECONSTRUCT_HALO = 32
+
+
+@dataclass(frozen=True)
+class PAHSConfig:
+    """Everything that tells one PAHS network from another; the defaults are the paper's network."""
+
+    width: int = 192
+    """c: channels of f_B and f_L. The scales before it have c/3 and 2c/3, rounded down; the hidden state has c/3."""
+    bidirectional: bool = True
+    """A second cell sweeps from the future to the past."""
+    shared_extractor: bool = False
+    """Both directions read the same f_B: nearly half the work, 30 % fewer parameters."""
+    global_skip: bool = False
+    """L_t = B_t + output: the network learns what to change. On for the weights we train."""
+    look_ahead: int = 19
+    """Future frames that the backward sweep sees at least, unless the caller says otherwise."""
+    refine: RefineConfig = field(default_factory=RefineConfig)
+    """PPRNN and SNLA."""
+
+    def __post_init__(self) -> None:
+        if self.width < 6:
+            raise ValueError(f"width is {self.width}; it must be 6 or more")
+        if self.look_ahead < 0:
+            raise ValueError(f"look_ahead is {self.look_ahead}; it must be 0 or more")
+
+    @property
+    def hidden(self) -> int:
+        return self.width // 3
+
+    def build(self) -> PAHS:
+        return PAHS(self)
+
+
+def extractor(c: int) -> nn.Sequential:
+    """Supplementary table "Feature extractor": (3, H, W) -> (c, H/4, W/4)."""
+    full, half = c // 3, 2 * c // 3
+    return nn.Sequential(
+        conv(3, full),
+        residual_blocks(5, full),
+        conv(full, half, 5, stride=2),
+        residual_blocks(5, half),
+        conv(half, c, 5, stride=2),
+        residual_blocks(5, c),
+    )
+
+
+def reconstructor(c: int, directions: int) -> nn.Sequential:
+    """Supplementary table "Reconstructor": (directions * c, H/4, W/4) -> (3, H, W)."""
+    full, half = c // 3, 2 * c // 3
+    return nn.Sequential(
+        double(directions * c, half),
+        residual_blocks(3, half),
+        double(half, full),
+        residual_blocks(3, full),
+        conv(full, 3),
+    )
+
+
+class Cell(nn.Module):
+    """One direction of the recurrence, from f_B to f_L and the hidden state."""
+
+    def __init__(self, config: PAHSConfig) -> None:
+        super().__init__()
+        c, self.hidden = config.width, config.hidden
+        self.refiner = Refiner(c, c, self.hidden, config.refine)
+        self.fuse = SplitConv(c, self.hidden, c)
+        self.residual = residual_blocks(3, c)
+        self.to_hidden = nn.Sequential(
+            conv(c, self.hidden), ResidualBlock(self.hidden), conv(self.hidden, self.hidden)
+        )
+
+    def read(self, f_B: Tensor) -> Tensors:
+        """Everything in the cell that depends on f_B alone, for a batch of frames: f_B is not needed again."""
+        return self.fuse.of_first(f_B), *self.refiner.read(f_B)
+
+    def start(self, read: Tensors) -> Tensors:
+        """The state before the first frame: f_L = 0, h = 0."""
+        f_L = torch.zeros_like(read[0])
+        return f_L, f_L[:, : self.hidden]
+
+    def step(self, read: Tensors, state: Tensors) -> Tensors:
+        """One frame: the new state is (f_L_t, h_t)."""
+        f_L, h = state
+        h = self.refiner.step(read[1:], f_L, h)
+        f_L = self.residual(read[0] + self.fuse.of_second(h))
+        return f_L, self.to_hidden(f_L)
+
+    def sweep(self, reads: Iterable[Tensors], state: Tensors | None) -> tuple[list[Tensor], Tensors]:
+        """All frames in the given order: f_L of every frame, and the state after the last one."""
+        latents = []
+        for read in reads:
+            state = self.step(read, self.start(read) if state is None else state)
+            latents.append(state[0])
+        assert state is not None, "a sweep needs at least one frame"
+        return latents, state
+
+
+class PAHS(Deblurrer):
+    """The paper's network, and with other configurations its ablations and its small variants."""
+
+    config: PAHSConfig
+
+    def __init__(self, config: PAHSConfig) -> None:
+        super().__init__()
+        self.config = config
+        two = config.bidirectional
+        self.forward_extractor = extractor(config.width)
+        self.backward_extractor = extractor(config.width) if two and not config.shared_extractor else None
+        self.forward_cell = Cell(config)
+        self.backward_cell = Cell(config) if two else None
+        self.reconstructor = reconstructor(config.width, directions=2 if two else 1)
+        self.contract = Contract(
+            family="bidirectional" if two else "recurrent",
+            look_ahead=config.look_ahead if two else 0,
+            extract_halo=EXTRACT_HALO,
+            reconstruct_halo=RECONSTRUCT_HALO,
+        )
+
+    def extract(self, frames: Tensor) -> Tensors:
+        """The frames themselves (for the global skip), then what each direction's cell reads from f_B."""
+        # The frames keep their own precision: the skip must not round them to that of the weights.
+        images = frames.flatten(0, 1).to(self.forward_cell.fuse.weight.dtype)
+        f_B = self.forward_extractor(images)
+        reads = self.forward_cell.read(f_B)
+        if self.backward_cell is not None:
+            if self.backward_extractor is not None:
+                f_B = self.backward_extractor(images)
+            reads += self.backward_cell.read(f_B)
+        return frames, *(x.reshape(*frames.shape[:2], *x.shape[1:]) for x in reads)
+
+    def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
+        frames, *reads = features
+        each = len(reads) if self.backward_cell is None else len(reads) // 2
+        past, state = self.forward_cell.sweep((at(reads[:each], t) for t in range(keep)), state)
+        directions = [torch.stack(past, 1)]
+        if self.backward_cell is not None:
+            order = reversed(range(frames.shape[1]))
+            future, _ = self.backward_cell.sweep((at(reads[each:], t) for t in order), None)
+            directions.append(torch.stack(future[::-1][:keep], 1))
+        return (frames[:, :keep], torch.cat(directions, 2)), state
+
+    def reconstruct(self, latents: Tensors) -> Tensor:
+        frames, f_L = latents
+        change = per_frame(self.reconstructor, f_L).to(frames.dtype)
+        return frames + change if self.config.global_skip else change
+
+
+def at(reads: Sequence[Tensor], t: int) -> Tensors:
+    """What the cell reads at frame t."""
+    return tuple(x[:, t] for x in reads)
