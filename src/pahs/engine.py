@@ -1,0 +1,257 @@
+"""Frames in, sharp frames out, in bounded memory: what every front end runs.
+
+The forward state is carried over the whole video. The backward sweep runs over chunks: every output has seen at least
+`look_ahead` future frames, or all that are left of its scene. A scene cut ends both.
+
+    frames -> extract (batched) -> waiting features -> propagate (chunk + look-ahead) -> reconstruct (batched) -> frames
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pahs import bands
+from pahs.errors import PahsError
+from pahs.models.contract import Deblurrer, Tensors
+from pahs.scenes import CutDetector
+
+FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
+Result = TypeVar("Result")
+
+MAX_CHUNK = 32
+"""Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more."""
+BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
+"""Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
+MEMORY_SHARE = 0.4
+"""Share of the free memory that waiting features may take."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a video is cut up to fit the memory. Any plan gives the same frames for the same chunk."""
+
+    chunk: int
+    """Frames restored by one backward sweep."""
+    batch: int
+    """Frames in one call of a frame-wise stage."""
+    bands: int = 1
+    """Horizontal bands in one call of a frame-wise stage."""
+
+    def smaller(self, max_bands: int) -> Plan | None:
+        """The next thing to try when memory runs out: it costs least first."""
+        if self.batch > 1:
+            return replace(self, batch=self.batch // 2)
+        if self.chunk > 1:
+            return replace(self, chunk=self.chunk // 2)
+        if self.bands < max_bands:
+            return replace(self, bands=min(2 * self.bands, max_bands))
+        return None
+
+
+def stream(
+    model: Deblurrer,
+    frames: Iterable[FrameT],
+    *,
+    look_ahead: int | None = None,
+    chunk: int | None = None,
+    scene_cuts: bool = True,
+) -> Iterator[FrameT]:
+    """Deblur frames as they come; yields one for each, in order, of the kind that was given.
+
+    Frames are float tensors (3, H, W) in [0, 1], returned on their own device and not clipped, or uint8 arrays
+    (H, W, 3). All have one size, at least 16 x 16.
+    """
+    if look_ahead is not None and look_ahead < 0:
+        raise PahsError(f"look-ahead is {look_ahead}; it must be 0 or more")
+    if chunk is not None and chunk < 1:
+        raise PahsError(f"chunk is {chunk}; it must be 1 or more")
+    scene: Scene | None = None
+    cuts = CutDetector() if scene_cuts else None
+    kind: FrameT | None = None
+    for frame in frames:
+        image = to_image(frame, model)
+        if scene is None:
+            kind = frame
+            scene = Scene(model, image, look_ahead, chunk)
+        elif image.shape != scene.shape:
+            raise PahsError(
+                f"the frame size changes from {size_text(scene.shape)} to {size_text(image.shape)}"
+            )
+        if cuts is not None and cuts.is_cut(image):
+            yield from (from_image(x, frame) for x in scene.finish())
+        scene.push(image)
+        yield from (from_image(x, frame) for x in scene.ready())
+    if scene is not None and kind is not None:
+        yield from (from_image(x, kind) for x in scene.finish())
+
+
+def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:
+    """A frame of either kind as (3, H, W) floats in [0, 1] where the model is."""
+    weight = next(model.parameters(), torch.empty(0))
+    if isinstance(frame, Tensor):
+        image = frame.to(weight.device)
+        image = image if image.dtype == torch.float64 else image.float()
+    else:
+        image = torch.from_numpy(np.ascontiguousarray(frame)).to(weight.device).permute(2, 0, 1).float() / 255
+    if image.ndim != 3 or image.shape[0] != 3:
+        raise PahsError(f"a frame must be (3, H, W) or uint8 (H, W, 3), not {tuple(frame.shape)}")
+    smallest = model.contract.min_size
+    if min(image.shape[1:]) < smallest:
+        raise PahsError(f"frames are {size_text(image.shape)}; the smallest is {smallest}x{smallest}")
+    return image
+
+
+def from_image(image: Tensor, like: FrameT) -> FrameT:
+    if isinstance(like, Tensor):
+        return image.to(like.device, like.dtype)
+    levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
+    array: NDArray[np.uint8] = levels.permute(1, 2, 0).cpu().numpy()
+    return array
+
+
+def size_text(shape: torch.Size) -> str:
+    return f"{shape[2]}x{shape[1]}"
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on a device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 2 << 30
+
+
+class Scene:
+    """The frames of one scene on their way through the model. After `finish` it is ready for the next scene."""
+
+    def __init__(self, model: Deblurrer, first: Tensor, look_ahead: int | None, chunk: int | None) -> None:
+        contract = model.contract
+        self.model = model
+        self.shape = first.shape
+        # Only a second sweep can do with less or use more; a window needs what it needs.
+        chosen = contract.family == "bidirectional" and look_ahead is not None
+        self.look_ahead = look_ahead if chosen and look_ahead is not None else contract.look_ahead
+        multiple = contract.multiple_of
+        self.height = -(-first.shape[1] // multiple) * multiple
+        self.padding = (0, -first.shape[2] % multiple, 0, self.height - first.shape[1])
+        banded = contract.extract_halo is not None and contract.reconstruct_halo is not None
+        self.max_bands = self.height // multiple if banded else 1
+        pixels = self.height * (first.shape[2] + self.padding[1])
+        batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // pixels)
+        self.chunk_chosen = chunk is not None
+        self.plan = Plan(chunk or MAX_CHUNK, min(batch, chunk or MAX_CHUNK))
+        self._reset()
+
+    def _reset(self) -> None:
+        self.images: list[Tensor] = []
+        self.features: list[Tensors] = []
+        self.waiting = 0
+        self.state: Tensors | None = None
+
+    def push(self, image: Tensor) -> None:
+        self.images.append(image)
+        if len(self.images) >= self.plan.batch:
+            self._extract()
+
+    def ready(self) -> Iterator[Tensor]:
+        """Frames that have seen enough of the future, once a whole chunk of them has."""
+        while self.waiting >= self.plan.chunk + self.look_ahead:
+            yield from self._restore()
+
+    def finish(self) -> Iterator[Tensor]:
+        """All frames that are left: the video or the scene ends here."""
+        self._extract()
+        while self.waiting:
+            yield from self._restore()
+        self._reset()
+
+    def _extract(self) -> None:
+        """Turn the collected images into features."""
+        while self.images:
+            features = self._fit(lambda plan: self._extract_batch(self.images[: plan.batch], plan))
+            if not self.features and not self.chunk_chosen:
+                self._choose_chunk(features)
+            self.features.append(features)
+            taken = features[0].shape[1]
+            self.waiting += taken
+            del self.images[:taken]
+
+    def _extract_batch(self, images: list[Tensor], plan: Plan) -> Tensors:
+        frames = torch.stack([F.pad(x[None], self.padding, mode="reflect")[0] for x in images])[None]
+        return bands.run(
+            lambda inputs: self.model.extract(*inputs),
+            (frames,),
+            self.height,
+            plan.bands,
+            self.model.contract.extract_halo or 0,
+            self.model.contract.multiple_of,
+        )
+
+    def _choose_chunk(self, features: Tensors) -> None:
+        """The longest chunk whose waiting features fit, twice: once waiting and once side by side for the sweep."""
+        frame_bytes = sum(x.numel() * x.element_size() for x in features) // features[0].shape[1]
+        room = int(MEMORY_SHARE * free_memory(features[0].device)) // (2 * frame_bytes)
+        chunk = max(1, min(MAX_CHUNK, room - self.look_ahead))
+        self.plan = replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk))
+
+    def _restore(self) -> Iterator[Tensor]:
+        """Propagate over everything that waits, and reconstruct a chunk."""
+        latents = self._fit(self._propagate)
+        kept = latents[0].shape[1]
+        done = 0
+        while done < kept:
+            restored = self._fit(
+                lambda plan, done=done: self._reconstruct(latents, done, plan)  # type: ignore[misc]
+            )
+            done += restored.shape[1]
+            for image in restored[0]:
+                yield image[:, : self.shape[1], : self.shape[2]]
+
+    def _propagate(self, plan: Plan) -> Tensors:
+        keep = min(plan.chunk, self.waiting)
+        features = tuple(torch.cat(parts, 1) for parts in zip(*self.features, strict=True))
+        latents, state = self.model.propagate(features, self.state, keep)
+        # Only what succeeded is taken over: after a lack of memory the same call runs again with a smaller plan.
+        self.features = [tuple(x[:, keep:].clone() for x in features)] if self.waiting > keep else []
+        self.state = state
+        self.waiting -= keep
+        return latents
+
+    def _reconstruct(self, latents: Tensors, start: int, plan: Plan) -> Tensor:
+        (restored,) = bands.run(
+            lambda inputs: (self.model.reconstruct(inputs),),
+            tuple(x[:, start : start + plan.batch] for x in latents),
+            self.height,
+            plan.bands,
+            self.model.contract.reconstruct_halo or 0,
+            self.model.contract.multiple_of,
+        )
+        return restored
+
+    def _fit(self, stage: Callable[[Plan], Result]) -> Result:
+        """Run a stage; when memory runs out, try again with a smaller plan, and stay with it."""
+        while True:
+            try:
+                with torch.inference_mode():
+                    return stage(self.plan)
+            except torch.OutOfMemoryError:
+                plan = self.plan.smaller(self.max_bands)
+            if plan is None:
+                raise PahsError(
+                    f"not enough memory for {size_text(self.shape)} frames; "
+                    "use a smaller model, a smaller video or --device cpu"
+                ) from None
+            self.plan = plan
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()

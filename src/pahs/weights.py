@@ -1,0 +1,147 @@
+"""Weights files: safetensors that carry their own configuration and checksum.
+
+A file is self-sufficient: `load(path)` builds the network that the file describes. Nothing in it is executed.
+Metadata: `format` (this layout's version), `architecture` and `config` (JSON), `sha256` of the tensors, and whatever
+the writer added (recipe, minutes, scores).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from pahs import configs
+from pahs.errors import PahsError
+from pahs.models import ARCHITECTURES, PRESETS, Deblurrer, ModelConfig
+
+FORMAT = "pahs-1"
+
+
+@dataclass(frozen=True)
+class WeightsFile:
+    """What a weights file says about itself."""
+
+    path: Path
+    architecture: str
+    config: ModelConfig
+    metadata: dict[str, str]
+
+
+def save(
+    model: Deblurrer, path: Path | str, notes: Mapping[str, str] | None = None, half: bool = False
+) -> None:
+    """Write `model` to `path`, all or nothing; `half` stores float16, which is read back as float32."""
+    path = Path(path)
+    architecture = next(name for name, kind in ARCHITECTURES.items() if type(model.config) is kind)
+    tensors = {
+        name: (x.half() if half and x.is_floating_point() else x).detach().cpu().contiguous()
+        for name, x in model.state_dict().items()
+    }
+    metadata = {
+        **(notes or {}),
+        "format": FORMAT,
+        "architecture": architecture,
+        "config": json.dumps(asdict(model.config)),
+        "sha256": checksum(tensors),
+    }
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        save_file(tensors, partial, metadata)
+        partial.replace(path)
+    except OSError as error:
+        raise PahsError(f"cannot write weights to {path}: {error.strerror or error}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        x = tensors[name]
+        digest.update(f"{name} {x.dtype} {tuple(x.shape)}\n".encode())
+        digest.update(x.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def bundled(name: str) -> Path | None:
+    """The weights file that the package brings for a model name, if it does."""
+    path = Path(str(files("pahs") / "bundled" / f"{name}.safetensors"))
+    return path if path.is_file() else None
+
+
+def describe(path: Path | str) -> WeightsFile:
+    """Read and check a file's metadata without reading its tensors."""
+    path = Path(path)
+    if not path.exists():
+        raise PahsError(f"{path}: no such weights file")
+    if path.is_dir():
+        raise PahsError(f"{path} is a folder; give the .safetensors file itself")
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = dict(file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise PahsError(
+            f"{path} is not a readable safetensors file ({error}); download or train it again"
+        ) from None
+    if metadata.get("format") != FORMAT:
+        found = metadata.get("format", "none")
+        raise PahsError(f"{path}: weights format is {found}, this version of pahs reads {FORMAT}")
+    architecture = metadata.get("architecture", "")
+    kind = ARCHITECTURES.get(architecture)
+    if kind is None:
+        known = ", ".join(ARCHITECTURES)
+        raise PahsError(f"{path}: unknown architecture {architecture!r}; this version of pahs knows {known}")
+    try:
+        config = configs.build(kind, json.loads(metadata.get("config", "{}")))
+    except ValueError as error:
+        raise PahsError(f"{path}: its configuration cannot be used: {error}") from None
+    return WeightsFile(path, architecture, config, metadata)
+
+
+def read(path: Path | str) -> Deblurrer:
+    """The network that a file describes, with the file's weights, in float32."""
+    about = describe(path)
+    try:
+        with safe_open(about.path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise PahsError(f"{path} is damaged ({error}); download or train it again") from None
+    if checksum(tensors) != about.metadata.get("sha256"):
+        raise PahsError(f"{path} is damaged: its checksum does not match; download or train it again")
+    model = about.config.build()
+    try:
+        model.load_state_dict({k: x.float() if x.is_floating_point() else x for k, x in tensors.items()})
+    except RuntimeError:
+        raise PahsError(f"{path}: the tensors do not fit the configuration beside them") from None
+    return model.eval()
+
+
+def load(name_or_path: str | Path, random_weights: bool = False) -> Deblurrer:
+    """A network by name (with the weights in the package) or from a file, in float32 on the CPU, ready to run.
+
+    `random_weights` asks for a named network without any weights: it runs, and restores nothing.
+    """
+    name = str(name_or_path)
+    preset = PRESETS.get(name)
+    if preset is None:
+        if not Path(name).exists() and not name.endswith(".safetensors"):
+            raise PahsError(f"no model named {name!r} and no such file; `pahs models` lists the names")
+        return read(name_or_path)
+    if random_weights:
+        return preset.config.build().eval()
+    path = bundled(name)
+    if path is None:
+        ready = ", ".join(n for n in PRESETS if bundled(n)) or "none yet"
+        raise PahsError(
+            f"no weights come with model {name!r} (with weights: {ready}); give a .safetensors file instead"
+        )
+    return read(path)
