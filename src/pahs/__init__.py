@@ -1,1 +1,37 @@
+"""pahs: turn a blurry video into a sharp one.
+
+    import pahs
+    pahs.deblur("shaky.mp4", "sharp.mp4")
+
+    model = pahs.load("pahs-t")
+    for frame in pahs.stream(model, frames): ...
+
+`import pahs` is light: PyTorch and FFmpeg are loaded when they are first needed.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pahs.catalog import models
+    from pahs.engine import stream
+    from pahs.errors import PahsError
+    from pahs.job import deblur
+    from pahs.runtime import load
+
 __version__ = "0.1.0"
+__all__ = ["PahsError", "__version__", "deblur", "load", "models", "stream"]
+
+_HOMES = {
+    "PahsError": "pahs.errors",
+    "deblur": "pahs.job",
+    "load": "pahs.runtime",
+    "models": "pahs.catalog",
+    "stream": "pahs.engine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'pahs' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

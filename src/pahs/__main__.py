@@ -1,0 +1,5 @@
+import sys
+
+from pahs.cli import main
+
+sys.exit(main())

@@ -1,0 +1,199 @@
+"""The command line. Each command is a thin layer over the function of the same name."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, CycloptsError, Group, Parameter
+
+from pahs import __version__
+from pahs.errors import PahsError
+
+if TYPE_CHECKING:
+    from pahs.video import TransformReport
+
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Codec = Literal["auto", "h264", "hevc", "ffv1"]
+
+RUNNING = Group("Where and how it runs")
+ENCODING = Group("The video that is written")
+
+ModelOption = Annotated[
+    str, Parameter(alias="-m", help="A name from `pahs models`, or a .safetensors file. auto: by device.")
+]
+DeviceOption = Annotated[Device, Parameter(group=RUNNING, help="auto takes a CUDA GPU if there is one.")]
+PrecisionOption = Annotated[
+    Precision, Parameter(group=RUNNING, help="auto: half precision on GPUs, fp32 on CPUs.")
+]
+
+app = App(
+    name="pahs",
+    version=f"pahs {__version__}",
+    help="Turn a blurry video into a sharp one.\n\nStart with: `pahs deblur clip.mp4`",
+    help_epilogue="`pahs COMMAND --help` explains a command.",
+)
+app.register_install_completion_command(help="Install completion for this shell.")
+
+
+@app.command
+def deblur(
+    inputs: Annotated[
+        list[Path], Parameter(name="INPUT", help="Videos, folders of videos, or folders of numbered images.")
+    ],
+    /,
+    *,
+    output: Annotated[
+        Path | None,
+        Parameter(alias="-o", help="File to write; a folder for several inputs. Default: beside the input."),
+    ] = None,
+    model: ModelOption = "auto",
+    look_ahead: Annotated[
+        int | None,
+        Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
+    ] = None,
+    scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True,
+    overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    random_weights: Annotated[
+        bool, Parameter(negative="", group=RUNNING, help="Run a model without its weights: restores nothing.")
+    ] = False,
+    codec: Annotated[Codec, Parameter(group=ENCODING, help="auto: H.264 for 8 bit, HEVC for more.")] = "auto",
+    crf: Annotated[
+        int | None, Parameter(group=ENCODING, help="Quality, lower is better; visually lossless by default.")
+    ] = None,
+    preset: Annotated[
+        str, Parameter(group=ENCODING, help="The encoder's speed, from ultrafast to veryslow.")
+    ] = "medium",
+    lossless: Annotated[bool, Parameter(negative="", group=ENCODING, help="Bit-exact, large.")] = False,
+) -> None:
+    """Deblur video files.
+
+    Sound, subtitles, time stamps, rotation, bit depth and colour description are kept. Nothing appears under the
+    output's name before it is complete.
+    """
+    from pahs import job, runtime
+    from pahs.video import EncodeOptions, outputs_for
+
+    pairs = outputs_for(inputs, output)
+    encode = EncodeOptions(codec=codec, crf=crf, preset=preset, lossless=lossless)
+    network = runtime.load(model, device, precision, random_weights)
+    if random_weights:
+        say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
+    failures = 0
+    for source, target in pairs:
+        try:
+            report = job.deblur_file(
+                network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet=False
+            )
+        except PahsError as error:
+            if len(pairs) == 1:
+                raise
+            say(f"error: {error}")
+            failures += 1
+            continue
+        tell(report)
+    if failures:
+        raise PahsError(f"{failures} of {len(pairs)} inputs could not be deblurred")
+
+
+def tell(report: TransformReport) -> None:
+    for warning in report.warnings:
+        say(f"warning: {warning}")
+    rate = report.frames / report.seconds if report.seconds else 0.0
+    print(f"{report.dst}  {report.frames} frames, {rate:.1f} frames/s")
+
+
+@app.command
+def demo(
+    *,
+    output: Annotated[Path, Parameter(alias="-o", help="Folder to write to.")] = Path("demo"),
+    model: ModelOption = "auto",
+    frames: Annotated[int, Parameter(help="Length of the clip.")] = 48,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+) -> None:
+    """Make a blurry clip, deblur it, and compare.
+
+    Writes the blurry and the deblurred video, a comparison picture and a comparison video, and prints the PSNR of
+    both against the sharp frames.
+    """
+    from pahs.demo import demo as run
+
+    report = run(output, model, device, precision, frames, quiet=False)
+    print(f"blurry input      {report.psnr_blurry:6.2f} dB  {report.blurry}")
+    print(f"deblurred         {report.psnr_deblurred:6.2f} dB  {report.deblurred}")
+    print(f"gain              {report.psnr_deblurred - report.psnr_blurry:+6.2f} dB")
+    print(f"speed             {report.frames_per_second:6.2f} frames/s, file to file")
+    print(f"look at           {report.comparison} and {report.side_by_side}")
+
+
+@app.command
+def models(
+    *, as_json: Annotated[bool, Parameter(name="--json", negative="", help="For programs.")] = False
+) -> None:
+    """List every model: family, parameters, the paper's parameters, bundled weights, frames of delay."""
+    from pahs.catalog import models as catalog
+
+    infos = catalog()
+    if as_json:
+        print(json.dumps([asdict(info) for info in infos], default=str, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("model", "family", "weights"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("parameters", "paper's", "delay"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("about", ratio=1)
+    for info in infos:
+        table.add_row(
+            info.name,
+            info.family,
+            "bundled" if info.weights else "-",
+            f"{info.parameters / 1e6:.2f} M",
+            f"{info.paper_millions:.1f} M" if info.paper_millions else "-",
+            str(info.delay),
+            info.about,
+        )
+    Console().print(table)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 done, 2 wrong use or unusable input, 1 anything else, 130 interrupted."""
+    # Stop on a polite kill as on Ctrl-C: whatever is half-written gets removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app(
+            sys.argv[1:] if arguments is None else arguments,
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        say(f"error: {' '.join(str(error).split())} (see `pahs --help`)")
+        return 2
+    except PahsError as error:
+        say(f"error: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("interrupted: nothing was written for the file in work")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""The main job: blurry video files in, sharp video files out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pahs import engine, runtime
+from pahs.models import Deblurrer
+from pahs.progress import bar
+from pahs.video import EncodeOptions, TransformReport, outputs_for, probe, transform
+from pahs.video.images import images_in
+
+
+def deblur(
+    src: str | Path,
+    dst: str | Path | None = None,
+    model: str | Path | Deblurrer = "auto",
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    look_ahead: int | None = None,
+    scene_cuts: bool = True,
+    encode: EncodeOptions | None = None,
+    overwrite: bool = False,
+    quiet: bool = True,
+) -> TransformReport:
+    """Deblur one video file or folder of numbered images; the report says where the result is.
+
+    Without `dst` the result lies beside the source. `model` is a name, a weights file, or a network that
+    `pahs.load` returned, which then decides device and precision.
+    """
+    ((source, target),) = outputs_for([Path(src)], Path(dst) if dst is not None else None)
+    network = model if isinstance(model, Deblurrer) else runtime.load(model, device, precision)
+    return deblur_file(network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet)
+
+
+def deblur_file(
+    network: Deblurrer,
+    source: Path,
+    target: Path,
+    look_ahead: int | None = None,
+    scene_cuts: bool = True,
+    encode: EncodeOptions | None = None,
+    overwrite: bool = False,
+    quiet: bool = True,
+) -> TransformReport:
+    """One file with a network that is already loaded."""
+    device = next(network.parameters(), torch.empty(0)).device
+
+    def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+        return engine.stream(network, frames, look_ahead=look_ahead, scene_cuts=scene_cuts)
+
+    with bar(source.name, frame_count(source), quiet=quiet) as advance:
+        return transform(
+            source,
+            target,
+            restore,
+            encode=encode,
+            device=device,
+            progress=advance,
+            overwrite=overwrite,
+        )
+
+
+def frame_count(source: Path) -> int | None:
+    """About how many frames there are to do, where the file says."""
+    return len(images_in(source)) if source.is_dir() else probe(source).frame_count

@@ -1,0 +1,223 @@
+"""The stream: same frames as the whole clip, whatever the cut-up, and bounded in what it holds."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pahs.engine import Plan, Scene, free_memory, stream
+from pahs.errors import PahsError
+from pahs.models import PAHS, PAHSConfig, Tensors
+
+NET = PAHSConfig(width=6, global_skip=True).build().eval()
+CAUSAL = PAHSConfig(width=6, global_skip=True, bidirectional=False).build().eval()
+
+
+def whole(net: PAHS, clip: Tensor) -> Tensor:
+    """The clip (T, 3, H, W) at once, padded and cropped as the design says."""
+    height, width = clip.shape[2:]
+    padded = F.pad(clip, (0, -width % 16, 0, -height % 16), mode="reflect")
+    with torch.no_grad():
+        restored: Tensor = net(padded[None])[0]
+    return restored[..., :height, :width]
+
+
+def streamed(net: PAHS, clip: Tensor, look_ahead: int | None = None, chunk: int | None = None) -> Tensor:
+    return torch.stack(list(stream(net, clip, look_ahead=look_ahead, chunk=chunk, scene_cuts=False)))
+
+
+@settings(max_examples=40)
+@given(
+    length=st.integers(1, 9),
+    height=st.integers(16, 50),
+    width=st.integers(16, 50),
+    chunk=st.integers(1, 10),
+    extra=st.integers(0, 3),
+)
+def test_streamed_equals_whole_clip(length: int, height: int, width: int, chunk: int, extra: int) -> None:
+    clip = torch.rand(length, 3, height, width)
+    result = streamed(NET, clip, look_ahead=length - 1 + extra, chunk=chunk)
+    torch.testing.assert_close(result, whole(NET, clip), rtol=0, atol=1e-5)
+
+
+@given(length=st.integers(1, 9), chunk=st.integers(1, 10))
+def test_chunks_do_not_matter_to_the_forward_state(length: int, chunk: int) -> None:
+    clip = torch.rand(length, 3, 16, 32)
+    torch.testing.assert_close(streamed(CAUSAL, clip, chunk=chunk), whole(CAUSAL, clip), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("look_ahead", [0, 1, 3])
+def test_each_frame_sees_its_look_ahead(look_ahead: int) -> None:
+    """With chunks of one, frame t is what the clip up to t + look-ahead gives."""
+    clip = torch.rand(7, 3, 16, 16)
+    result = streamed(NET, clip, look_ahead, chunk=1)
+    for t in range(7):
+        expected = whole(NET, clip[: t + look_ahead + 1])[t]
+        torch.testing.assert_close(result[t], expected, rtol=0, atol=1e-5)
+
+
+def test_look_ahead_of_the_model_is_the_default() -> None:
+    net = PAHSConfig(width=6, look_ahead=2).build().eval()
+    clip = torch.rand(6, 3, 16, 16)
+    assert torch.equal(streamed(net, clip, chunk=1), streamed(net, clip, look_ahead=2, chunk=1))
+    assert not torch.equal(streamed(net, clip, chunk=1), streamed(net, clip, look_ahead=4, chunk=1))
+
+
+def test_two_streams_do_not_mix() -> None:
+    one, other = torch.rand(2, 8, 3, 16, 16)
+    a, b = (stream(NET, clip, look_ahead=2, chunk=2, scene_cuts=False) for clip in (one, other))
+    pairs = list(zip(a, b, strict=True))
+    assert torch.equal(torch.stack([x for x, _ in pairs]), streamed(NET, one, 2, 2))
+    assert torch.equal(torch.stack([y for _, y in pairs]), streamed(NET, other, 2, 2))
+
+
+def test_reads_only_as_far_as_it_must() -> None:
+    taken = 0
+
+    def endless() -> Iterator[Tensor]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield torch.rand(3, 16, 16)
+
+    result = stream(NET, endless(), look_ahead=3, chunk=4, scene_cuts=False)
+    for done in range(1, 40):
+        next(result)
+        assert taken <= done + 3 + 4
+
+
+def test_arrays_come_back_as_arrays() -> None:
+    clip = np.random.default_rng(0).integers(0, 256, (3, 17, 20, 3), dtype=np.uint8)
+    result = list(stream(NET, clip, scene_cuts=False))
+    floats = torch.from_numpy(clip).permute(0, 3, 1, 2) / 255
+    expected = (whole(NET, floats).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    assert all(x.dtype == np.uint8 for x in result)
+    assert np.array_equal(np.stack(result), expected.numpy())
+
+
+def test_tensors_keep_their_type_and_are_not_clipped() -> None:
+    clip = torch.rand(2, 3, 16, 16).half() * 3 - 1
+    result = streamed(NET, clip)
+    assert result.dtype == torch.float16
+    assert result.min() < -0.1
+    assert result.max() > 1.1
+
+
+def test_no_frames_give_no_frames() -> None:
+    assert list(stream(NET, list[Tensor]())) == []
+
+
+def textured(seed: int, frames: int, shift: int) -> Tensor:
+    """A picture that slides by `shift` pixels a frame."""
+    generator = torch.Generator().manual_seed(seed)
+    picture = F.interpolate(torch.rand(1, 3, 6, 24, generator=generator), (48, 192), mode="bicubic")[0]
+    return torch.stack([picture[:, :, t * shift : t * shift + 64] for t in range(frames)]).clamp(0, 1)
+
+
+def test_a_scene_cut_starts_afresh() -> None:
+    first, second = textured(1, 8, 2), textured(2, 8, 3)
+    joined = list(stream(NET, torch.cat([first, second]), chunk=3))
+    apart = [*stream(NET, first, chunk=3), *stream(NET, second, chunk=3)]
+    torch.testing.assert_close(torch.stack(joined), torch.stack(apart), rtol=0, atol=0)
+
+
+def test_motion_is_no_scene_cut() -> None:
+    panning = textured(3, 9, 4)
+    assert torch.equal(torch.stack(list(stream(NET, panning, chunk=3))), streamed(NET, panning, chunk=3))
+
+
+class Cramped(PAHS):
+    """PAHS on a device whose memory holds `pixels` of frames in the frame-wise stages and `waiting` features."""
+
+    pixels = 0
+    waiting = 99
+    calls: list[tuple[int, ...]]
+
+    def _check(self, x: Tensor, scale: int) -> None:
+        if x.shape[1] * x.shape[3] * x.shape[4] * scale**2 > self.pixels:
+            raise torch.OutOfMemoryError("no room")
+        self.calls.append(tuple(x.shape))
+
+    def extract(self, frames: Tensor) -> Tensors:
+        self._check(frames, 1)
+        return super().extract(frames)
+
+    def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
+        if features[0].shape[1] > self.waiting:
+            raise torch.OutOfMemoryError("no room")
+        return super().propagate(features, state, keep)
+
+    def reconstruct(self, latents: Tensors) -> Tensor:
+        self._check(latents[0], 1)
+        return super().reconstruct(latents)
+
+
+def cramped(pixels: int) -> Cramped:
+    net = Cramped(NET.config).eval()
+    net.load_state_dict(NET.state_dict())
+    net.pixels, net.calls = pixels, []
+    return net
+
+
+@pytest.mark.parametrize("pixels", [3 * 240 * 16, 240 * 16, 120 * 16 + 2 * 96 * 16])
+def test_out_of_memory_means_smaller_pieces_and_the_same_frames(pixels: int) -> None:
+    clip = torch.rand(6, 3, 230, 16)
+    net = cramped(pixels)
+    result = streamed(net, clip, look_ahead=6)
+    assert net.calls
+    torch.testing.assert_close(result, whole(NET, clip), rtol=0, atol=1e-5)
+
+
+def test_no_memory_at_all_is_one_clear_line() -> None:
+    with pytest.raises(PahsError, match="not enough memory for 16x64 frames"):
+        streamed(cramped(1), torch.rand(2, 3, 64, 16))
+
+
+def test_plans_shrink_from_cheap_to_costly() -> None:
+    plan: Plan | None = Plan(chunk=4, batch=2)
+    seen = []
+    while plan is not None:
+        seen.append((plan.batch, plan.chunk, plan.bands))
+        plan = plan.smaller(max_bands=3)
+    assert seen == [(2, 4, 1), (1, 4, 1), (1, 2, 1), (1, 1, 1), (1, 1, 2), (1, 1, 3)]
+
+
+def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = torch.rand(3, 32, 32)
+    frame_bytes = sum(x.nbytes for x in NET.extract(frame[None, None]))
+    chunks = {}
+    for frames_that_fit in (5, 25, 500):
+        monkeypatch.setattr("pahs.engine.free_memory", lambda device, n=frames_that_fit: 5 * n * frame_bytes)
+        scene = Scene(NET, frame, look_ahead=10, chunk=None)
+        scene.plan = Plan(scene.plan.chunk, 1)
+        scene.push(frame)
+        chunks[frames_that_fit] = scene.plan.chunk
+    assert chunks == {5: 1, 25: 15, 500: 32}
+
+
+def test_free_memory_is_a_plausible_number() -> None:
+    assert 2**20 < free_memory(torch.device("cpu")) < 2**50
+
+
+@pytest.mark.parametrize(
+    ("frames", "message"),
+    [
+        (torch.rand(1, 3, 8, 8), "frames are 8x8; the smallest is 16x16"),
+        (torch.rand(1, 4, 16, 16), r"must be \(3, H, W\)"),
+        ([torch.rand(3, 16, 16), torch.rand(3, 16, 32)], "size changes from 16x16 to 32x16"),
+    ],
+)
+def test_unusable_frames_are_named(frames: list[Tensor], message: str) -> None:
+    with pytest.raises(PahsError, match=message):
+        list(stream(NET, frames))
+
+
+@pytest.mark.parametrize("option", ["look_ahead", "chunk"])
+def test_unusable_options_are_named(option: str) -> None:
+    with pytest.raises(PahsError, match="-1"):
+        list(stream(NET, torch.rand(1, 3, 16, 16), **{option: -1}))
