@@ -1,0 +1,162 @@
+"""Which encoder a video gets, with which sample layout and settings."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from pahs.errors import PahsError
+from pahs.video.frames import Family, PixelLayout, VideoInfo
+
+CodecChoice = Literal["auto", "h264", "hevc", "vp9", "ffv1"]
+Preset = Literal[
+    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"
+]
+
+# Visually lossless: a viewer cannot tell the result from the model's output, at a sane size.
+_DEFAULT_CRF = {"libx264": 16, "libx264rgb": 16, "libx265": 17, "libvpx-vp9": 16}
+_ENCODERS = {
+    "h264": ("libx264", "libx264rgb"),
+    "hevc": ("libx265",),
+    "vp9": ("libvpx-vp9",),
+    "ffv1": ("ffv1",),
+}
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """How the result is compressed."""
+
+    codec: CodecChoice = "auto"
+    """auto: H.264 for 8 bit, HEVC for more and for RGB, VP9 in WebM and for odd sizes; or one of those, or FFV1."""
+    crf: int | None = None
+    """Quality, lower is better; None: visually lossless."""
+    preset: Preset = "medium"
+    """Speed against size, in the words of x264."""
+    lossless: bool = False
+    """Keep every sample exactly; files get many times larger."""
+
+    def __post_init__(self) -> None:
+        if self.codec not in get_args(CodecChoice):
+            raise PahsError(
+                f"codec {self.codec!r} is unknown; choose from {', '.join(get_args(CodecChoice))}"
+            )
+        if self.crf is not None and not 0 <= self.crf <= 63:
+            raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")
+        if self.preset not in get_args(Preset):
+            raise PahsError(f"preset {self.preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A decision: the encoder's name in FFmpeg, the layout it is fed with, its settings."""
+
+    name: str
+    layout: str
+    """FFmpeg's name of the sample layout; where it is not the frames' own they are converted."""
+    settings: dict[str, str]
+    note: str | None = None
+    """What is not kept, for the user."""
+
+
+def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> Encoder:
+    """Decide for a container, by FFmpeg's name of it, from what the installed FFmpeg can do."""
+    for codec in _candidates(info, container, options):
+        for name in _ENCODERS[codec]:
+            formats = _formats(name)
+            if not formats or not _accepts(container, name):
+                continue
+            layout = _layout(info, name, formats)
+            if layout is None:
+                continue
+            note = None
+            if layout not in (info.pixels.name, "rgb24", "bgr0"):
+                note = f"{info.path.name}: {info.pixels.name} samples are stored as {layout}, as {codec} needs it"
+            if info.hdr10 and name != "libx265":
+                note = f"{info.path.name}: HDR10 mastering data is not kept by {codec}; use hevc"
+            return Encoder(name, layout, _settings(name, info, options), note)
+    wanted = "a video codec" if options.codec == "auto" else options.codec
+    raise PahsError(
+        f"cannot write {wanted} into a {container.split(',')[0]} file; choose an .mkv or .mp4 output or another codec"
+    )
+
+
+def _candidates(info: VideoInfo, container: str, options: EncodeOptions) -> list[str]:
+    if options.codec != "auto":
+        return [options.codec]
+    pixels = info.pixels
+    if container == "webm":
+        return ["vp9"]
+    if pixels.depth == 16:
+        return ["ffv1", "hevc"]
+    if pixels.family == "rgb" or pixels.depth > 8:
+        return ["hevc", "ffv1", "h264"]
+    if _uneven(info, pixels.family):
+        return ["vp9", "h264", "hevc"]
+    return ["h264", "hevc", "vp9"]
+
+
+def _formats(encoder: str) -> list[str]:
+    import av
+
+    try:
+        return [f.name for f in av.Codec(encoder, "w").video_formats or []]
+    except (ValueError, av.FFmpegError):
+        return []
+
+
+def _accepts(container: str, encoder: str) -> bool:
+    import av
+
+    try:
+        with av.open(io.BytesIO(), "w", format=container) as trial:
+            trial.add_stream(encoder)
+    except ValueError:
+        return False
+    return True
+
+
+def _layout(info: VideoInfo, encoder: str, formats: list[str]) -> str | None:
+    """The frames' own layout, or the nearest that holds all of it, or the deepest there is."""
+    own = info.pixels
+    if encoder == "libx264rgb":
+        return "rgb24" if own.family == "rgb" and own.depth == 8 else None
+    if encoder == "ffv1" and own.family == "rgb" and own.depth == 8:
+        return "bgr0"
+    families: list[Family] = [own.family]
+    if own.family != "rgb":
+        families.append("yuv444")
+    if encoder in ("libx264", "libx265"):
+        families = [f for f in families if not _uneven(info, f)]
+    depths = sorted({8, 10, 12, 16}, key=lambda d: (d < own.depth, abs(d - own.depth)))
+    for depth in depths:
+        for family in families:
+            name = replace(own, family=family, depth=depth).name
+            if name in formats:
+                return name
+    return None
+
+
+def _uneven(info: VideoInfo, family: Family) -> bool:
+    """H.264 and HEVC count in chroma samples, so they cannot store a row or column that has half of one."""
+    vertical, horizontal = PixelLayout(family).subsampling
+    return bool(info.height % vertical or info.width % horizontal)
+
+
+def _settings(encoder: str, info: VideoInfo, options: EncodeOptions) -> dict[str, str]:
+    crf = str(options.crf if options.crf is not None else _DEFAULT_CRF.get(encoder, 0))
+    if encoder == "libx265":
+        params = ["log-level=none", *(["lossless=1"] if options.lossless else [])]
+        if info.hdr10:
+            params += ["hdr10=1", "repeat-headers=1", info.hdr10]
+        return {"preset": options.preset, "crf": crf, "x265-params": ":".join(params)}
+    if encoder.startswith("libx264"):
+        settings = {"preset": options.preset} | ({"qp": "0"} if options.lossless else {"crf": crf})
+        fields = {2: "tff=1", 5: "tff=1", 3: "bff=1", 4: "bff=1"}.get(info.field_order)
+        return settings | ({"x264-params": fields} if fields else {})
+    if encoder == "libvpx-vp9":
+        speed = max(0, min(5, 7 - get_args(Preset).index(options.preset)))
+        settings = {"deadline": "good", "cpu-used": str(speed), "row-mt": "1", "b": "0"}
+        return settings | ({"lossless": "1"} if options.lossless else {"crf": crf})
+    return {"level": "3", "slicecrc": "1"}

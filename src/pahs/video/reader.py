@@ -1,0 +1,245 @@
+"""Video file -> frames, with everything else in the file passed along untouched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from pahs.errors import PahsError
+from pahs.video.frames import Frame, VideoInfo
+from pahs.video.pixels import has_alpha, layout_of, planes_of
+from pahs.video.sidedata import display_matrix, hdr10, not_kept
+
+if TYPE_CHECKING:
+    from av import Packet, VideoFrame, VideoStream
+    from av.container import InputContainer
+    from av.stream import Stream
+
+_INTERLACED = {2, 3, 4, 5}
+
+
+class VideoReader:
+    """Frames of the first proper video stream of a file, in presentation order.
+
+    A damaged file yields every frame that decodes; `lost` says how many did not.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.warnings: list[str] = []
+        self._failed = 0
+        self._yielded = 0
+        self.info = self._probe()
+        self.container = _open(self.path)
+        self.stream = _video_stream(self.container, self.path)
+        self._expected = _expected_frames(self.container, self.stream)
+        self._expected_end = _expected_end(self.container, self.stream)
+        self._end = Fraction(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.container.close()
+
+    @property
+    def lost(self) -> int:
+        missing = 0
+        if self._expected_end is not None and self._yielded:
+            missing = round((self._expected_end - self._end) * self.info.rate)
+        # One frame more or less is how differently files round their duration.
+        return max(self._failed, self._expected - self._yielded, missing if missing > 1 else 0)
+
+    def __iter__(self) -> Iterator[Frame]:
+        for item in self._read((self.stream,)):
+            if isinstance(item, Frame):
+                yield item
+
+    def items(self) -> Iterator[Frame | Packet[Stream]]:
+        """Frames and, between them in file order, the packets of all other streams. Once per reader."""
+        yield from self._read(tuple(self.container.streams))
+
+    def _probe(self) -> VideoInfo:
+        """Decode one frame of a second handle: only frames know their colours and rotation for sure."""
+        with _open(self.path) as container:
+            stream = _video_stream(container, self.path)
+            frame = next((f for f in _frames(container, stream)), None)
+            if frame is None:
+                raise PahsError(f"{self.path}: no frame can be decoded; the file is damaged or incomplete")
+            if has_alpha(frame.format):
+                self.warnings.append(f"{self.path.name}: transparency (alpha) is dropped")
+            self.warnings += [f"{self.path.name}: {loss}" for loss in not_kept(frame)]
+            info = _info(self.path, container, stream, frame)
+            if info.field_order in _INTERLACED:
+                self.warnings.append(f"{self.path.name}: interlaced; both fields are treated as one picture")
+            return info
+
+    def _read(self, streams: tuple[Stream, ...]) -> Iterator[Frame | Packet[Stream]]:
+        import av
+
+        self._failed = self._yielded = 0
+        last: int | None = None
+        packets = self.container.demux(streams)
+        while True:
+            try:
+                packet = next(packets)
+            except StopIteration:
+                return
+            except av.FFmpegError:
+                self._failed += 1
+                return
+            if packet.stream.index != self.stream.index:
+                if packet.size:
+                    yield packet
+                continue
+            try:
+                decoded = self.stream.decode(packet)
+            except av.FFmpegError:
+                self._failed += 1
+                continue
+            for frame in decoded:
+                converted = self._convert(frame, last)
+                last = converted.pts
+                self._yielded += 1
+                self._end = converted.pts * converted.time_base + 1 / self.info.rate
+                yield converted
+
+    def _convert(self, frame: VideoFrame, last: int | None) -> Frame:
+        info = self.info
+        if (frame.width, frame.height) != (info.width, info.height):
+            raise PahsError(
+                f"{self.path}: the frame size changes from {info.width}x{info.height} to "
+                f"{frame.width}x{frame.height} at frame {self._yielded}; cut the file there and run each part alone"
+            )
+        step = max(1, round(1 / (info.rate * info.time_base)))
+        pts = frame.pts
+        if pts is None:
+            pts = 0 if last is None else last + step
+        elif last is not None and pts <= last:
+            self._note_repaired_time()
+            pts = last + 1
+        return Frame(planes_of(frame, info.pixels), pts, info.time_base, frame.duration or None)
+
+    def _note_repaired_time(self) -> None:
+        note = f"{self.path.name}: presentation times that do not increase were moved to the next free one"
+        if note not in self.warnings:
+            self.warnings.append(note)
+
+
+def probe(path: Path | str) -> VideoInfo:
+    """Facts about a video file, from its header and first frame."""
+    with VideoReader(path) as reader:
+        return reader.info
+
+
+def _open(path: Path) -> InputContainer:
+    import av
+
+    if not path.exists():
+        raise PahsError(f"{path}: no such file")
+    if path.is_dir():
+        raise PahsError(f"{path}: is a folder, not a video file")
+    if path.stat().st_size == 0:
+        raise PahsError(f"{path}: the file is empty")
+    try:
+        return av.open(str(path), "r", metadata_errors="replace")
+    except (PermissionError, av.error.PermissionError):
+        raise PahsError(f"{path}: cannot be read; check its permissions") from None
+    except (av.FFmpegError, OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise PahsError(f"{path}: not a readable video file ({reason}); it may be incomplete") from None
+
+
+def _video_stream(container: InputContainer, path: Path) -> VideoStream:
+    import av
+
+    best = container.streams.best("video")
+    if not isinstance(best, av.VideoStream) or best.disposition & av.stream.Disposition.attached_pic:
+        raise PahsError(f"{path}: holds no video stream; give a file with moving pictures")
+    best.thread_type = "AUTO"
+    return best
+
+
+def _frames(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
+    import av
+
+    packets = container.demux(stream)
+    while True:
+        try:
+            yield from stream.decode(next(packets))
+        except StopIteration:
+            return
+        except av.FFmpegError:
+            continue
+
+
+def _info(path: Path, container: InputContainer, stream: VideoStream, frame: VideoFrame) -> VideoInfo:
+    codec = stream.codec_context.name
+    matrix = display_matrix(frame)
+    rate = stream.average_rate or stream.guessed_rate or Fraction(25)
+    time_base = stream.time_base or 1 / rate
+    info = VideoInfo(
+        path=path,
+        container=container.format.name,
+        codec=codec,
+        width=frame.width,
+        height=frame.height,
+        pixels=layout_of(frame, codec),
+        source_format=frame.format.name,
+        time_base=time_base,
+        rate=rate,
+        matrix=frame.colorspace,
+        color_range=2 if frame.format.name.startswith("yuvj") else frame.color_range,
+        primaries=frame.color_primaries,
+        transfer=frame.color_trc,
+        display_matrix=matrix,
+        rotation=frame.rotation if matrix else 0,
+        hdr10=hdr10(frame),
+        sample_aspect_ratio=stream.sample_aspect_ratio or None,
+        field_order=stream.codec_context.field_order,
+        audio_streams=len(container.streams.audio),
+    )
+    return replace(info, frame_count=_frame_count(container, stream, info))
+
+
+def _expected_frames(container: InputContainer, stream: VideoStream) -> int:
+    """Frames that a whole file would yield, 0 where the container does not list them."""
+    if "mp4" not in container.format.name:
+        return 0
+    # The index after edit lists: samples outside of them are stored but never shown.
+    return sum(not entry.is_discard for entry in stream.index_entries)
+
+
+def _expected_end(container: InputContainer, stream: VideoStream) -> Fraction | None:
+    """When the last frame of a whole file ends, in seconds, where a header at the start of the file says so."""
+    if container.format.name == "avi" and stream.frames and stream.time_base:
+        return stream.frames * stream.time_base  # AVI counts in frames, skipped ones included
+    if "matroska" in container.format.name:
+        tag = stream.metadata.get("DURATION", "")
+        if re.fullmatch(r"\d+:\d+:\d+\.\d+", tag):
+            hours, minutes, seconds = tag.split(":")
+            return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
+        if container.duration:
+            # The duration of the longest stream; sound often goes on a little longer than pictures.
+            return Fraction(container.duration, 1_000_000) - 1
+    return None
+
+
+def _frame_count(container: InputContainer, stream: VideoStream, info: VideoInfo) -> int | None:
+    if stream.frames:
+        return stream.frames
+    if stream.duration:
+        return max(1, round(stream.duration * info.time_base * info.rate))
+    if container.duration:
+        return max(1, round(Fraction(container.duration, 1_000_000) * info.rate))
+    return None
