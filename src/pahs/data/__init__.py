@@ -1,0 +1,1 @@
+"""Where training and test pictures come from: dataset layouts, crops, synthesis."""

@@ -1,0 +1,58 @@
+"""Sequences of blurry and sharp frames on disk, written whole or not at all, and a sheet to look at them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+from torch import Tensor
+
+THUMBNAIL = 240
+"""Width of a picture on the contact sheet."""
+COLUMNS = 4
+"""Blurry pictures per sequence on the contact sheet; as many sharp ones stand beside them."""
+
+
+def write_sequence(path: Path, blurry: Tensor, sharp: Tensor) -> None:
+    """Frames (T, 3, H, W) in [0, 1] -> path/{blur,sharp}/000000.png, under that name once complete."""
+    partial = path.parent / f".{path.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    for name, frames in (("blur", blurry), ("sharp", sharp)):
+        folder = partial / name
+        folder.mkdir(parents=True)
+        pixels = (frames * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
+        for index, frame in enumerate(pixels):
+            Image.fromarray(frame).save(folder / f"{index:06d}.png", compress_level=3)
+    partial.replace(path)
+
+
+def contact_sheet(sequences: Sequence[Path], target: Path) -> None:
+    """One row per sequence: a few blurry frames, then the sharp ones of the same moments."""
+    rows = [[_thumbnail(file) for file in _chosen(path)] for path in sequences]
+    heights = [max(picture.height for picture in row) for row in rows]
+    sheet = Image.new("RGB", (2 * COLUMNS * THUMBNAIL, sum(heights)), "white")
+    top = 0
+    for row, height in zip(rows, heights, strict=True):
+        for column, picture in enumerate(row):
+            sheet.paste(picture, (column * THUMBNAIL, top))
+        top += height
+    partial = target.parent / f".{target.name}.partial"
+    sheet.save(partial, format="PNG")
+    partial.replace(target)
+
+
+def _chosen(path: Path) -> list[Path]:
+    files: list[Path] = []
+    for kind in ("blur", "sharp"):
+        frames = sorted((path / kind).glob("*.png"))
+        files += [frames[i * len(frames) // COLUMNS] for i in range(COLUMNS)]
+    return files
+
+
+def _thumbnail(file: Path) -> Image.Image:
+    with Image.open(file) as opened:
+        picture = opened.convert("RGB")
+    height = max(1, round(picture.height * THUMBNAIL / picture.width))
+    return picture.resize((THUMBNAIL - 4, max(1, height - 4)), Image.Resampling.BICUBIC)

@@ -1,0 +1,319 @@
+"""Photos and sharp videos -> a dataset of blurry and sharp sequences in the GOPRO layout.
+
+    OUT/train/<sequence>/{blur,sharp}/000000.png    OUT/test/...    OUT/contact_sheet.png    OUT/synthesis.json
+
+A sequence appears under its name when it is complete; a run that was stopped continues where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pahs.data.config import SynthesisConfig
+from pahs.data.from_video import Pair, VideoBlurConfig, expose_video
+from pahs.data.photos import SUFFIXES, PhotoPool, find_photos, read_photos
+from pahs.data.sequences import contact_sheet, write_sequence
+from pahs.data.synthesis import PhotoSource
+from pahs.errors import PahsError
+from pahs.progress import Advance, bar
+
+log = logging.getLogger(__name__)
+
+RECORD = "synthesis.json"
+SHEET = "contact_sheet.png"
+SHEET_ROWS = 8
+"""Most sequences on the contact sheet, taken evenly from all."""
+SHORTEST = 3
+"""A stretch of video with fewer exposures is not worth a sequence."""
+
+
+@dataclass(frozen=True)
+class SynthesisReport:
+    """What a run left on disk."""
+
+    written: int
+    """Sequences made now."""
+    kept: int
+    """Sequences that were there already."""
+    skipped: int
+    """Stretches of video whose motion could not be followed."""
+    contact_sheet: Path
+    """A picture of blurry and sharp frames side by side."""
+
+
+def synthesize(
+    sources: Sequence[Path],
+    out: Path,
+    *,
+    count: int = 20,
+    config: SynthesisConfig | None = None,
+    video: VideoBlurConfig | None = None,
+    folder_rate: float | None = None,
+    test_share: float = 0.1,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+    overwrite: bool = False,
+    quiet: bool = False,
+) -> SynthesisReport:
+    """Make sequences of `config.frames` blurry and sharp frames from photos and sharp videos.
+
+    sources      image files, video files, folders of either
+    count        sequences from photos, however many there are; a video gives as many as it holds
+    folder_rate  frames per second: folders then hold the numbered frames of a sharp video instead of photos
+    test_share   share of the sequences that go to test/, made from photos that train/ does not see
+    overwrite    replace what an earlier run with other options left in `out`
+    """
+    config = config or SynthesisConfig(frames=20, height=360, width=640)
+    video = video or VideoBlurConfig()
+    if count < 1:
+        raise PahsError(f"count: must be at least 1, got {count}")
+    if not 0 <= test_share <= 0.5:
+        raise PahsError(f"test share: must be between 0 and 0.5, got {test_share}")
+    photos, videos = _sort_sources(sources, folder_rate)
+    options = {
+        "sources": sorted(str(p) for p in sources),
+        "count": count,
+        "config": asdict(config),
+        "video": asdict(video),
+        "folder_rate": folder_rate,
+        "test_share": test_share,
+        "seed": seed,
+    }
+    try:
+        _claim(out, options, overwrite)
+        tree = _Tree(out, round(1 / test_share) if test_share else 0)
+        with bar("synthesizing", None if videos else count, "sequences", quiet) as advance:
+            if photos:
+                _from_photos(tree, photos, config, count, seed, torch.device(device), advance)
+            for name, path in _named(videos):
+                _from_video(
+                    tree, name, path, config.frames, video, folder_rate, seed, torch.device(device), advance
+                )
+        if not tree.sequences:
+            raise PahsError(
+                f"{videos[0]}: no stretch of it can be followed; give sharp, steady, longer video"
+            )
+        spacing = -(-len(tree.sequences) // SHEET_ROWS)
+        contact_sheet(tree.sequences[::spacing], out / SHEET)
+    except OSError as error:
+        raise PahsError(
+            f"{out}: cannot be written ({error}); free some space or choose another folder"
+        ) from error
+    return SynthesisReport(tree.written, tree.kept, tree.skipped, out / SHEET)
+
+
+class _Tree:
+    """The dataset on disk, and which split the next sequence belongs to."""
+
+    def __init__(self, out: Path, test_period: int) -> None:
+        self.out, self.test_period = out, test_period
+        self.sequences: list[Path] = []
+        self.written = self.kept = self.skipped = 0
+
+    def is_test(self, index: int) -> bool:
+        return self.test_period > 0 and index % self.test_period == self.test_period - 1
+
+    def place(self, name: str, index: int) -> Path:
+        return self.out / ("test" if self.is_test(index) else "train") / name
+
+    def keep(self, path: Path) -> bool:
+        """Whether the sequence is there already."""
+        if not path.is_dir():
+            return False
+        self.kept += 1
+        self.sequences.append(path)
+        return True
+
+    def write(self, path: Path, blurry: Tensor, sharp: Tensor) -> None:
+        write_sequence(path, blurry, sharp)
+        self.written += 1
+        self.sequences.append(path)
+
+
+def _from_photos(
+    tree: _Tree,
+    files: list[Path],
+    config: SynthesisConfig,
+    count: int,
+    seed: int,
+    device: torch.device,
+    advance: Advance,
+) -> None:
+    short = max(704, config.height)
+    period = tree.test_period if tree.test_period and len(files) > 1 else 0
+    unseen = files[period - 1 :: period] or files[-1:] if period else files
+    seen = [f for f in files if f not in set(unseen)] if period else files
+    opened: dict[bool, PhotoSource] = {}
+    for index in range(count):
+        path = tree.place(f"photos_{index:05d}", index)
+        if not tree.keep(path):
+            test = tree.is_test(index)
+            if test not in opened:
+                images = read_photos(unseen if test else seen, short_side=short, long_side=2 * short)
+                pool = PhotoPool.from_images(images, device, smallest_scale=config.scale[0])
+                opened[test] = PhotoSource(pool, config, seed)
+            # Each sequence has its own seed, so that it does not matter which ones were there before.
+            opened[test].generator.manual_seed(_mixed(seed, f"photos {index}"))
+            blurry, sharp = opened[test].batch(1)
+            tree.write(path, blurry[0], sharp[0])
+        advance()
+
+
+def _from_video(
+    tree: _Tree,
+    name: str,
+    path: Path,
+    frames: int,
+    config: VideoBlurConfig,
+    folder_rate: float | None,
+    seed: int,
+    device: torch.device,
+    advance: Advance,
+) -> None:
+    rate, pictures = _open_frames(path, config.short_side, folder_rate)
+    needed = config.frames_needed(frames, rate)
+    found = False
+    for index, span in enumerate(_spans(pictures, needed)):
+        target = tree.place(f"{name}_{index:03d}", index)
+        if tree.keep(target):
+            found = True
+            continue
+        choice = random.Random(_mixed(seed, f"{name} {index}"))
+        low, high = config.average
+        gamma = choice.uniform(*config.gamma) if choice.random() < config.linear_share else 1.0
+        pairs: list[Pair] = expose_video(
+            [frame.to(device) for frame in span],
+            factor=config.factor(rate),
+            average=choice.choice([n for n in range(low, high + 1) if n % 2]),
+            gamma=gamma,
+            unreliable=config.unreliable,
+        )[:frames]
+        if len(pairs) < min(frames, SHORTEST):
+            tree.skipped += 1
+            continue
+        found = True
+        tree.write(target, torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs]))
+        advance()
+    if not found:
+        log.warning("skipped %s: none of it can be followed from frame to frame", path)
+
+
+def _named(videos: list[Path]) -> Iterator[tuple[str, Path]]:
+    """Each video with a name of its own for its sequences."""
+    used: dict[str, int] = {}
+    for path in videos:
+        stem = path.name if path.is_dir() else path.stem
+        used[stem] = used.get(stem, 0) + 1
+        yield (stem if used[stem] == 1 else f"{stem}-{used[stem]}"), path
+
+
+def _spans(frames: Iterator[Tensor], length: int) -> Iterator[list[Tensor]]:
+    """Stretches of `length` frames one after the other; a shorter rest counts from half of that."""
+    span: list[Tensor] = []
+    for frame in frames:
+        span.append(frame)
+        if len(span) == length:
+            yield span
+            span = []
+    if len(span) > length // 2:
+        yield span
+
+
+def _open_frames(path: Path, short_side: int, folder_rate: float | None) -> tuple[float, Iterator[Tensor]]:
+    """Frames per second and the frames, (3, H, W) uint8, of a video file or a folder of numbered images."""
+    if path.is_dir():
+        from pahs.data.layouts import read_image
+        from pahs.video.images import images_in
+
+        pictures = (torch.from_numpy(read_image(file)).permute(2, 0, 1) for file in images_in(path))
+        return folder_rate or 0.0, (_fit(picture.float() / 255, short_side) for picture in pictures)
+
+    from pahs.video import VideoReader, probe, to_rgb
+
+    info = probe(path)
+
+    def decoded() -> Iterator[Tensor]:
+        with VideoReader(path) as reader:
+            for frame in reader:
+                yield _fit(to_rgb(frame.planes, reader.info.pixels), short_side)
+
+    return float(info.rate), decoded()
+
+
+def _fit(frame: Tensor, short_side: int) -> Tensor:
+    scale = short_side / min(frame.shape[-2:])
+    if scale < 1:
+        size = [max(1, round(side * scale)) for side in frame.shape[-2:]]
+        frame = F.interpolate(frame[None], size=size, mode="bilinear", antialias=True, align_corners=False)[0]
+    return (frame * 255).round().clamp(0, 255).to(torch.uint8)
+
+
+def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[list[Path], list[Path]]:
+    """Image files and videos among `sources`."""
+    from pahs.video.outputs import VIDEO_SUFFIXES
+
+    if folder_rate is not None and folder_rate <= 0:
+        raise PahsError(f"folder rate: must be above 0, got {folder_rate}")
+    photos: list[Path] = []
+    videos: list[Path] = []
+    for source in sources:
+        if not source.exists():
+            raise PahsError(f"{source}: no such file or folder")
+        if source.is_dir() and folder_rate is not None:
+            folders = {file.parent for file in find_photos(source)}
+            videos += sorted(folders)
+        elif source.is_dir():
+            clips = sorted(p for p in source.rglob("*") if p.suffix.lower() in VIDEO_SUFFIXES and p.is_file())
+            videos += clips
+            images = [p for p in source.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file()]
+            photos += sorted(images)
+            if not clips and not images:
+                raise PahsError(f"{source}: holds neither photos nor videos")
+        elif source.suffix.lower() in SUFFIXES:
+            photos.append(source)
+        elif source.suffix.lower() in VIDEO_SUFFIXES:
+            videos.append(source)
+        else:
+            raise PahsError(f"{source}: neither a photo nor a video by its name")
+    if not photos and not videos:
+        raise PahsError("no source is given; name photos, sharp videos or folders of them")
+    return photos, videos
+
+
+def _claim(out: Path, options: dict[str, object], overwrite: bool) -> None:
+    """Make `out` ours: an empty folder, or one that the same options were used on before."""
+    record = out / RECORD
+    text = json.dumps(options, indent=1, sort_keys=True)
+    if out.exists() and not out.is_dir():
+        raise PahsError(f"{out}: is a file; name a folder")
+    if record.is_file():
+        if record.read_text() == text and not overwrite:
+            return
+        if not overwrite:
+            raise PahsError(
+                f"{out}: holds a dataset made with other options; add --overwrite or name another folder"
+            )
+        for split in ("train", "test"):
+            shutil.rmtree(out / split, ignore_errors=True)
+    elif out.is_dir() and any(out.iterdir()) and not overwrite:
+        raise PahsError(f"{out}: is not empty; add --overwrite or name another folder")
+    out.mkdir(parents=True, exist_ok=True)
+    partial = out / f".{RECORD}.partial"
+    partial.write_text(text)
+    partial.replace(record)
+
+
+def _mixed(seed: int, label: str) -> int:
+    """A seed of its own for each thing that is drawn."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {label}".encode()).digest()[:7], "big")
