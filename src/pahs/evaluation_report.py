@@ -1,0 +1,297 @@
+"""What an evaluation found: numbers with their protocol, as dataclasses, JSON and Markdown, and comparison strips."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pahs import configs
+from pahs.errors import PahsError
+
+FORMAT = "pahs-evaluation-1"
+REPLACE_PERIOD = 5
+"""With `replace_neighbour`, one frame of any five consecutive ones is sharp: one in the window of a windowed net."""
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Which frames the network sees and which of them count: everything that changes a number."""
+
+    look_ahead: int | None = None
+    """Exactly this many future frames for each output; None: the network's own, at least, as `pahs deblur` does."""
+    every_second: bool = False
+    """Large motion: keep frames 0, 2, 4, ... of each sequence and drop the others."""
+    replace_neighbour: bool = False
+    """Each frame is scored while its previous frame (for the first frame: the next) is the sharp ground truth."""
+    limit: int | None = None
+    """Use only the first frames of each sequence."""
+    scene_cuts: bool = False
+    """Reset the hidden state at scene cuts; datasets have none, and a false alarm would cost."""
+
+    def __post_init__(self) -> None:
+        if self.look_ahead is not None and self.look_ahead < 0:
+            raise PahsError(f"look-ahead is {self.look_ahead}; it must be 0 or more")
+        if self.limit is not None and self.limit < 1:
+            raise PahsError(f"limit is {self.limit}; it must be 1 frame or more")
+
+
+@dataclass(frozen=True)
+class FrameScore:
+    """One frame on 8-bit RGB, beside the score of the blurry frame as it was shot."""
+
+    frame: str
+    psnr: float | None
+    """dB; None: identical to the ground truth, which would be infinite."""
+    ssim: float
+    blurry_psnr: float | None
+    blurry_ssim: float
+
+
+@dataclass(frozen=True)
+class Means:
+    """Averages; identical frames are left out of the mean PSNR, which is None when all are identical."""
+
+    psnr: float | None
+    ssim: float
+    blurry_psnr: float | None
+    blurry_ssim: float
+
+
+@dataclass(frozen=True)
+class SequenceScore:
+    name: str
+    size: tuple[int, int]
+    """Height and width."""
+    fingerprint: str
+    """Of the frames that were used, by name and length of file: other frames are evaluated anew."""
+    outputs: int
+    """Frames that the network restored for this: more than the scored ones when it needs several passes."""
+    seconds: float
+    """Time in the engine, reading the blurry frames included and the metrics excluded."""
+    frames: tuple[FrameScore, ...]
+
+    @property
+    def mean(self) -> Means:
+        return _mean_of_frames(self.frames)
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What was evaluated."""
+
+    name: str
+    checksum: str
+    """sha256 over configuration and weights."""
+    parameters: int
+    flops_per_frame: float
+    flops_size: tuple[int, int]
+    """Height and width that the FLOPs are for: those of the first sequence."""
+    look_ahead: int
+    """Future frames that an output needs."""
+    device: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One network on one dataset under one protocol."""
+
+    version: str
+    """Of pahs."""
+    model: ModelFacts
+    data: str
+    layout: str
+    split: str | None
+    options: EvaluateOptions
+    planned: tuple[str, ...]
+    """Names of all sequences; those not in `sequences` are still to do."""
+    sequences: tuple[SequenceScore, ...]
+
+    @property
+    def complete(self) -> bool:
+        return len(self.sequences) == len(self.planned)
+
+    @property
+    def mean_over_sequences(self) -> Means:
+        """The mean of the sequences' means: each sequence weighs the same."""
+        means = [sequence.mean for sequence in self.sequences]
+        return Means(
+            psnr=_mean(m.psnr for m in means),
+            ssim=_mean(m.ssim for m in means) or 0.0,
+            blurry_psnr=_mean(m.blurry_psnr for m in means),
+            blurry_ssim=_mean(m.blurry_ssim for m in means) or 0.0,
+        )
+
+    @property
+    def mean_over_frames(self) -> Means:
+        """The mean of all frames: each frame weighs the same."""
+        return _mean_of_frames([frame for sequence in self.sequences for frame in sequence.frames])
+
+    @property
+    def frames_per_second(self) -> float:
+        seconds = sum(sequence.seconds for sequence in self.sequences)
+        return sum(sequence.outputs for sequence in self.sequences) / seconds if seconds else 0.0
+
+    @property
+    def protocol(self) -> str:
+        """One line that belongs beside every number."""
+        options = self.options
+        exactly = "at least " if options.look_ahead is None and self.model.look_ahead else ""
+        parts = [
+            "PSNR and SSIM on 8-bit RGB",
+            f"first {options.limit} frames of each sequence"
+            if options.limit
+            else "all frames, borders included",
+            f"{exactly}{self.model.look_ahead} future frames",
+        ]
+        if options.every_second:
+            parts.append("large motion: every second frame")
+        if options.replace_neighbour:
+            parts.append(f"one neighbour sharp (1 in {REPLACE_PERIOD})")
+        if options.scene_cuts:
+            parts.append("state reset at scene cuts")
+        return "; ".join(parts)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _mean_of_frames(frames: Iterable[FrameScore]) -> Means:
+    frames = tuple(frames)
+    return Means(
+        psnr=_mean(f.psnr for f in frames),
+        ssim=_mean(f.ssim for f in frames) or 0.0,
+        blurry_psnr=_mean(f.blurry_psnr for f in frames),
+        blurry_ssim=_mean(f.blurry_ssim for f in frames) or 0.0,
+    )
+
+
+def write_json(evaluation: Evaluation, path: Path) -> None:
+    """All numbers of all frames, with a summary in front; infinite PSNR is null."""
+    summary = {
+        "protocol": evaluation.protocol,
+        "complete": evaluation.complete,
+        "frames_per_second": evaluation.frames_per_second,
+        "mean_over_sequences": asdict(evaluation.mean_over_sequences),
+        "mean_over_frames": asdict(evaluation.mean_over_frames),
+        "sequences": {sequence.name: asdict(sequence.mean) for sequence in evaluation.sequences},
+    }
+    text = json.dumps({"format": FORMAT, "summary": summary, **asdict(evaluation)}, indent=1, allow_nan=False)
+    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+
+
+def read_json(path: Path) -> Evaluation:
+    """What `write_json` wrote."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        data.pop("summary", None)
+        return configs.build(Evaluation, data)
+    except (OSError, ValueError) as error:
+        raise PahsError(
+            f"{path}: not an evaluation that can be continued ({error}); name another file"
+        ) from None
+
+
+def markdown_table(evaluation: Evaluation) -> str:
+    """A table per sequence with both averages, under the facts that belong to them."""
+    model, (height, width) = evaluation.model, evaluation.model.flops_size
+    facts = (
+        f"**{model.name}** on {evaluation.data} ({evaluation.layout}, {evaluation.split or 'everything'}): "
+        f"{model.parameters / 1e6:.2f} M parameters, {model.flops_per_frame / 1e9:.1f} GFLOPs per {width}x{height} "
+        f"frame, {evaluation.frames_per_second:.2f} frames/s on {model.device} in {model.precision}"
+    )
+    rows: list[tuple[str, ...]] = [
+        ("sequence", "frames", "blurry PSNR", "PSNR", "gain", "blurry SSIM", "SSIM")
+    ]
+    rows += [_row(s.name, len(s.frames), s.mean) for s in evaluation.sequences]
+    frames = sum(len(s.frames) for s in evaluation.sequences)
+    rows.append(_row("**mean over sequences**", frames, evaluation.mean_over_sequences))
+    rows.append(_row("**mean over all frames**", frames, evaluation.mean_over_frames))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["| " + " | ".join(_pad(row, widths)) + " |" for row in rows]
+    lines.insert(
+        1,
+        "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|",
+    )
+    missing = len(evaluation.planned) - len(evaluation.sequences)
+    note = (
+        [f"\nUnfinished: {missing} of {len(evaluation.planned)} sequences are still to do."]
+        if missing
+        else []
+    )
+    return "\n".join([facts, "", f"Protocol: {evaluation.protocol}.", "", *lines, *note]) + "\n"
+
+
+def _row(name: str, frames: int, mean: Means) -> tuple[str, ...]:
+    gain = "" if mean.psnr is None or mean.blurry_psnr is None else f"{mean.psnr - mean.blurry_psnr:+.2f}"
+    blurry, restored = ("inf" if x is None else f"{x:.2f}" for x in (mean.blurry_psnr, mean.psnr))
+    return name, str(frames), blurry, restored, gain, f"{mean.blurry_ssim:.4f}", f"{mean.ssim:.4f}"
+
+
+def _pad(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [x.ljust(w) if i == 0 else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths, strict=True))]
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a file beside `path`, then rename it: all or nothing."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(partial)
+        partial.replace(path)
+    except OSError as error:
+        raise PahsError(f"{path}: cannot be written ({error.strerror or error})") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+STRIP_FRAMES = 3
+STRIP_SIZE = 256
+
+
+class Strip:
+    """A few frames of a sequence as rows of blurry | output | sharp, cropped where blur does most harm."""
+
+    def __init__(self, frames: int) -> None:
+        rows = min(STRIP_FRAMES, frames)
+        self._wanted = frozenset((2 * row + 1) * frames // (2 * rows) for row in range(rows))
+        self._rows: dict[int, NDArray[np.uint8]] = {}
+
+    def offer(
+        self, index: int, blurry: NDArray[np.uint8], output: NDArray[np.uint8], sharp: NDArray[np.uint8]
+    ) -> None:
+        """Keep the crops of this frame if it is one of those shown."""
+        if index in self._wanted:
+            window = _worst_window(blurry, sharp)
+            self._rows[index] = np.concatenate(
+                [picture[window] for picture in (blurry, output, sharp)], axis=1
+            )
+
+    def write(self, path: Path) -> None:
+        from PIL import Image
+
+        picture = Image.fromarray(np.concatenate([self._rows[index] for index in sorted(self._rows)]))
+        write_whole(path, lambda partial: picture.save(partial, format="PNG"))
+
+
+def _worst_window(blurry: NDArray[np.uint8], sharp: NDArray[np.uint8]) -> tuple[slice, slice]:
+    """The square, on a grid of quarters of its side, where the two differ most."""
+    height, width = min(STRIP_SIZE, blurry.shape[0]), min(STRIP_SIZE, blurry.shape[1])
+    difference = np.abs(blurry.astype(np.int32) - sharp).sum(axis=2)
+    sums = np.pad(difference.cumsum(0, dtype=np.int64).cumsum(1), ((1, 0), (1, 0)))
+    total = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
+    step = STRIP_SIZE // 4
+    top, left = np.unravel_index(int(total[::step, ::step].argmax()), total[::step, ::step].shape)
+    return slice(int(top) * step, int(top) * step + height), slice(int(left) * step, int(left) * step + width)
