@@ -197,7 +197,7 @@ def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         scene.plan = Plan(scene.plan.chunk, 1)
         scene.push(frame)
         chunks[frames_that_fit] = scene.plan.chunk
-    assert chunks == {5: 1, 25: 15, 500: 32}
+    assert chunks == {5: 1, 25: 15, 500: 16}
 
 
 def test_free_memory_is_a_plausible_number() -> None:

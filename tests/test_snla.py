@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from pahs.models.snla import SNLA, attend
+from pahs.models.snla import SNLA, attend, tokens
 
 
 def literal(snla: SNLA, f_B: Tensor, h: Tensor) -> Tensor:
@@ -67,11 +67,11 @@ def test_selection_attenuates_between_nothing_and_all() -> None:
     torch.testing.assert_close(open_, snla(q, h))
 
 
-def peak_bytes(tokens: int, channels: int = 8) -> int:
-    """Peak of the memory that attention allocates, in bytes, for its output included."""
-    q, k, v = torch.randn(3, 1, tokens, channels)
+def peak_bytes(height: int, width: int, layout: torch.memory_format) -> int:
+    """Peak of the memory that attention allocates on a map of tokens, in bytes."""
+    q, k, v = (torch.randn(1, 8, height, width).to(memory_format=layout) for _ in range(3))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof, torch.no_grad():
-        attend(q, k, v)
+        attend(tokens(q), tokens(k), tokens(v))
     now = peak = 0
     for event in prof.profiler.kineto_results.events():  # type: ignore[union-attr]
         if event.name() == "[memory]":
@@ -81,10 +81,10 @@ def peak_bytes(tokens: int, channels: int = 8) -> int:
 
 
 @pytest.mark.slow
-def test_memory_is_linear_in_the_pixels_up_to_4k() -> None:
-    tokens = {height: (height // 16) * (height * 16 // 9 // 16) for height in (544, 1088, 2160)}
-    bytes_per_token = {height: peak_bytes(n) / n for height, n in tokens.items()}
-    full_map = 4 * tokens[2160] ** 2
-    assert tokens[2160] == 135 * 240
-    assert bytes_per_token[2160] * tokens[2160] < full_map / 100
-    assert bytes_per_token[2160] < 1.5 * bytes_per_token[544], bytes_per_token
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_memory_is_linear_in_the_pixels_up_to_4k(layout: torch.memory_format) -> None:
+    sizes = {"360p": (23, 40), "720p": (45, 80), "1080p": (68, 120), "2160p": (135, 240)}
+    per_token = {name: peak_bytes(*size, layout) / (size[0] * size[1]) for name, size in sizes.items()}
+    full_map = 4 * (135 * 240) ** 2
+    assert per_token["2160p"] * 135 * 240 < full_map / 100
+    assert per_token["2160p"] < 1.2 * per_token["720p"], per_token

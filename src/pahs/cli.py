@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-Codec = Literal["auto", "h264", "hevc", "ffv1"]
+Codec = Literal["auto", "h264", "hevc", "vp9", "ffv1"]
+EncoderSpeed = Literal[
+    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"
+]
 
 RUNNING = Group("Where and how it runs")
 ENCODING = Group("The video that is written")
@@ -38,6 +41,7 @@ app = App(
     version=f"pahs {__version__}",
     help="Turn a blurry video into a sharp one.\n\nStart with: `pahs deblur clip.mp4`",
     help_epilogue="`pahs COMMAND --help` explains a command.",
+    suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command(help="Install completion for this shell.")
 
@@ -70,7 +74,7 @@ def deblur(
         int | None, Parameter(group=ENCODING, help="Quality, lower is better; visually lossless by default.")
     ] = None,
     preset: Annotated[
-        str, Parameter(group=ENCODING, help="The encoder's speed, from ultrafast to veryslow.")
+        EncoderSpeed, Parameter(group=ENCODING, help="The encoder's speed against the file's size.")
     ] = "medium",
     lossless: Annotated[bool, Parameter(negative="", group=ENCODING, help="Bit-exact, large.")] = False,
 ) -> None:
@@ -166,6 +170,135 @@ def models(
             info.about,
         )
     Console().print(table)
+
+
+@app.command
+def synthesize(
+    sources: Annotated[
+        list[Path], Parameter(name="SOURCE", help="Photos, sharp videos, or folders of either.")
+    ],
+    /,
+    *,
+    output: Annotated[Path, Parameter(alias="-o", help="Folder of the dataset.")],
+    count: Annotated[int, Parameter(help="Sequences made from photos.")] = 20,
+    frames: Annotated[int, Parameter(help="Frames of a sequence.")] = 20,
+    size: Annotated[tuple[int, int], Parameter(help="Width and height of frames made from photos.")] = (
+        640,
+        360,
+    ),
+    rate: Annotated[
+        float | None, Parameter(help="Folders hold the numbered frames of a sharp video at this rate.")
+    ] = None,
+    test_share: Annotated[float, Parameter(help="Share of the sequences that goes to test/.")] = 0.1,
+    seed: int = 0,
+    device: DeviceOption = "auto",
+    overwrite: Annotated[
+        bool, Parameter(negative="", help="Replace a dataset made with other options.")
+    ] = False,
+) -> None:
+    """Make blurry and sharp sequences from photos or sharp videos, in the GOPRO layout.
+
+    Photos are moved as a camera would move and averaged over the exposure; videos are interpolated in time first.
+    Writes a contact sheet to look at. A stopped run continues where it was.
+    """
+    from pahs.data.config import SynthesisConfig
+    from pahs.runtime import choose_device
+    from pahs.synthesize import synthesize as run
+
+    width, height = size
+    report = run(
+        sources,
+        output,
+        count=count,
+        config=SynthesisConfig(frames=frames, height=height, width=width),
+        folder_rate=rate,
+        test_share=test_share,
+        seed=seed,
+        device=choose_device(device),
+        overwrite=overwrite,
+    )
+    print(
+        f"{output}  {report.written} sequences written, {report.kept} kept, {report.skipped} stretches skipped"
+    )
+    print(f"look at {report.contact_sheet}")
+
+
+@app.command
+def train(
+    recipe: Annotated[Path, Parameter(name="RECIPE", help="A TOML file, such as recipes/debug.toml.")],
+    /,
+    *,
+    sets: Annotated[
+        list[str],
+        Parameter(name="--set", negative="", help="Change one value: section.key=value. Repeatable."),
+    ] = [],  # noqa: B006 - cyclopts reads the default, nothing changes it
+    output: Annotated[
+        Path | None, Parameter(alias="-o", help="Folder of the run. Default: runs/RECIPE.")
+    ] = None,
+    resume: Annotated[bool, Parameter(negative="", help="Go on from the last checkpoint.")] = False,
+) -> None:
+    """Train a network by a recipe; the result is one weights file.
+
+    For several GPUs or machines start it with torchrun, see docs/training.md.
+    """
+    from pahs.train import train as run
+
+    print(run(recipe, sets, resume, output))
+
+
+@app.command
+def evaluate(
+    *,
+    data: Annotated[Path, Parameter(help="Folder of blurry and sharp frames.")],
+    model: ModelOption = "auto",
+    layout: Annotated[
+        Literal["auto", "gopro", "dvd", "reds", "bsd", "pairs"],
+        Parameter(help="auto recognises it by looking."),
+    ] = "auto",
+    split: Literal["train", "valid", "test"] = "test",
+    kind: Annotated[
+        Literal["blur", "blur_gamma"], Parameter(help="Which of GOPRO's blurry versions.")
+    ] = "blur",
+    json_file: Annotated[
+        Path | None, Parameter(name="--json", help="Write every number here; a stopped run goes on from it.")
+    ] = None,
+    markdown: Annotated[Path | None, Parameter(help="Write the table here.")] = None,
+    strips: Annotated[Path | None, Parameter(help="Write comparison pictures into this folder.")] = None,
+    look_ahead: Annotated[int | None, Parameter(help="Exactly so many future frames.")] = None,
+    every_second: Annotated[
+        bool, Parameter(negative="", help="Leave out every second frame: large motion.")
+    ] = False,
+    replace_neighbour: Annotated[
+        bool, Parameter(negative="", help="The frame before the scored one is the sharp one.")
+    ] = False,
+    limit: Annotated[int | None, Parameter(help="Frames of each sequence.")] = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    overwrite: Annotated[bool, Parameter(negative="", help="Replace a --json file of another run.")] = False,
+) -> None:
+    """Score a model on blurry and sharp frames: PSNR and SSIM, the blurry input always beside it.
+
+    Per frame on RGB rounded to 8 bits; means per sequence and over all frames are both printed.
+    """
+    from pahs.evaluate import run
+
+    run(
+        model,
+        data,
+        layout=layout,
+        split=split,
+        kind=kind,
+        json_file=json_file,
+        markdown_file=markdown,
+        strips=strips,
+        look_ahead=look_ahead,
+        every_second=every_second,
+        replace_neighbour=replace_neighbour,
+        limit=limit,
+        device=device,
+        precision=precision,
+        overwrite=overwrite,
+    )
 
 
 def say(line: str) -> None:

@@ -27,7 +27,7 @@ from pahs.scenes import CutDetector
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
 
-MAX_CHUNK = 32
+MAX_CHUNK = 16
 """Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
@@ -220,11 +220,14 @@ class Scene:
 
     def _propagate(self, plan: Plan) -> Tensors:
         keep = min(plan.chunk, self.waiting)
-        features = tuple(torch.cat(parts, 1) for parts in zip(*self.features, strict=True))
+        if len(self.features) > 1:
+            # Put back at once, so that the pieces are gone before the sweep needs room of its own.
+            self.features = [tuple(torch.cat(parts, 1) for parts in zip(*self.features, strict=True))]
+        (features,) = self.features
         latents, state = self.model.propagate(features, self.state, keep)
         # Only what succeeded is taken over: after a lack of memory the same call runs again with a smaller plan.
         self.features = [tuple(x[:, keep:].clone() for x in features)] if self.waiting > keep else []
-        self.state = state
+        self.state = tuple(x.clone() for x in state)
         self.waiting -= keep
         return latents
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 THUMBNAIL = 16
-FIRST = 0.2
+FIRST = 0.15
 LEAST = 0.08
 JUMP = 3.0
 

@@ -57,8 +57,8 @@ def save(
     try:
         save_file(tensors, partial, metadata)
         partial.replace(path)
-    except OSError as error:
-        raise PahsError(f"cannot write weights to {path}: {error.strerror or error}") from None
+    except (OSError, SafetensorError) as error:
+        raise PahsError(f"cannot write weights to {path}: {error}") from None
     finally:
         partial.unlink(missing_ok=True)
 
