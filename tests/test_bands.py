@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pahs import bands
-from pahs.models import PAHSConfig
+from pahs.networks import PAHSConfig
 
 
 @given(height=st.integers(1, 40), count=st.integers(1, 50))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pahs import configs
-from pahs.models import PAHSConfig, RefineConfig
+from pahs.networks import PAHSConfig, RefineConfig
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pahs.engine import Plan, Scene, free_memory, stream
 from pahs.errors import PahsError
-from pahs.models import PAHS, PAHSConfig, Tensors
+from pahs.networks import PAHS, PAHSConfig, Tensors
 
 NET = PAHSConfig(width=6, global_skip=True).build().eval()
 CAUSAL = PAHSConfig(width=6, global_skip=True, bidirectional=False).build().eval()

@@ -19,8 +19,8 @@ from pahs.evaluate import EvaluateOptions, _passes, evaluate, markdown_table, re
 from pahs.evaluation_report import REPLACE_PERIOD
 from pahs.flops import CLIP, flops_per_frame, parameters
 from pahs.metrics import psnr, ssim
-from pahs.models import PAHSConfig
-from pahs.models.contract import Contract, Deblurrer, Tensors
+from pahs.networks import PAHSConfig
+from pahs.networks.contract import Contract, Deblurrer, Tensors
 
 HEIGHT, WIDTH = 20, 26
 LENGTHS = {"long": 7, "short": 3}

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pahs.models import PAHS, PRESETS, PAHSConfig, RefineConfig
-from pahs.models.pahs import Cell
+from pahs.networks import PAHS, PRESETS, PAHSConfig, RefineConfig
+from pahs.networks.pahs import Cell
 
 TINY = PAHSConfig(width=12)
 

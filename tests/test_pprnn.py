@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pahs.models.pprnn import PPRNN
+from pahs.networks.pprnn import PPRNN
 
 
 def literal_block(pprnn: PPRNN, f: Tensor, h: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pahs.models import RefineConfig, Refiner
+from pahs.networks import RefineConfig, Refiner
 
 
 def test_features_of_other_widths_are_adapted() -> None:

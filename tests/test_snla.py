@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from pahs.models.snla import SNLA, attend, tokens
+from pahs.networks.snla import SNLA, attend, tokens
 
 
 def literal(snla: SNLA, f_B: Tensor, h: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from pahs import weights
 from pahs.errors import PahsError
-from pahs.models import PRESETS, PAHSConfig, RefineConfig
+from pahs.networks import PRESETS, PAHSConfig, RefineConfig
 
 CONFIG = PAHSConfig(width=9, global_skip=True, refine=RefineConfig(ping_pongs=2, attention="non-local"))
 
@@ -88,7 +88,7 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 
 
 def test_unknown_names_point_to_the_list() -> None:
-    with pytest.raises(PahsError, match="no model named 'pahs-xl'.*pahs models"):
+    with pytest.raises(PahsError, match=r"no model named 'pahs-xl'.*pahs models"):
         weights.load("pahs-xl")
 
 

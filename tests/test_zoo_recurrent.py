@@ -13,14 +13,14 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pahs.models.contract import Deblurrer, ModelConfig
-from pahs.models.estrnn import ESTRNN, ESTRNNConfig
-from pahs.models.fac import filter_adaptive_conv
-from pahs.models.ifirnn import IFIRNN, IFIRNNConfig
-from pahs.models.lstm import LSTM, LSTMConfig
-from pahs.models.ovd import OVD, OVDConfig
-from pahs.models.refine import RefineConfig
-from pahs.models.stfan import STFAN, STFANConfig
+from pahs.networks.contract import Deblurrer, ModelConfig
+from pahs.networks.estrnn import ESTRNN, ESTRNNConfig
+from pahs.networks.fac import filter_adaptive_conv
+from pahs.networks.ifirnn import IFIRNN, IFIRNNConfig
+from pahs.networks.lstm import LSTM, LSTMConfig
+from pahs.networks.ovd import OVD, OVDConfig
+from pahs.networks.refine import RefineConfig
+from pahs.networks.stfan import STFAN, STFANConfig
 
 REFINE = RefineConfig(ping_pongs=1)
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import pahs
-from pahs.models.arvo import ARVoConfig
-from pahs.models.contract import Deblurrer, ModelConfig
-from pahs.models.edvr import EDVRConfig
-from pahs.models.pwcnet import PWCConfig
-from pahs.models.sampling import (
+from pahs.networks.arvo import ARVoConfig
+from pahs.networks.contract import Deblurrer, ModelConfig
+from pahs.networks.edvr import EDVRConfig
+from pahs.networks.pwcnet import PWCConfig
+from pahs.networks.sampling import (
     DeformableConv,
     correlation_gather,
     cost_volume,
@@ -28,7 +28,7 @@ from pahs.models.sampling import (
     sample,
     warp,
 )
-from pahs.models.tsp import TSP, TSPConfig, sharpness_prior
+from pahs.networks.tsp import TSP, TSPConfig, sharpness_prior
 
 NARROW: dict[str, ModelConfig] = {
     "edvr-l": EDVRConfig(width=8, groups=2, extract_blocks=1, trunk_blocks=2, output_width=6),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from pahs.models.contract import Tensors
+from pahs.networks.contract import Tensors
 
 
 def split(height: int, bands: int, multiple: int) -> Iterator[tuple[int, int]]:

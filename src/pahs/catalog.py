@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pahs.models import PRESETS
+from pahs.networks import PRESETS
 from pahs.weights import bundled
 
 

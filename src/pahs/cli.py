@@ -153,12 +153,15 @@ def models(
     from rich.console import Console
     from rich.table import Table
 
+    console = Console()
+    wide = console.width >= 110
     table = Table(box=None, pad_edge=False)
     for heading in ("model", "family", "weights"):
         table.add_column(heading, no_wrap=True)
     for heading in ("parameters", "paper's", "delay"):
         table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("about", ratio=1)
+    if wide:
+        table.add_column("about", no_wrap=True)
     for info in infos:
         table.add_row(
             info.name,
@@ -167,9 +170,9 @@ def models(
             f"{info.parameters / 1e6:.2f} M",
             f"{info.paper_millions:.1f} M" if info.paper_millions else "-",
             str(info.delay),
-            info.about,
+            *([info.about] if wide else []),
         )
-    Console().print(table)
+    console.print(table)
 
 
 @app.command

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pahs import bands
 from pahs.errors import PahsError
-from pahs.models.contract import Deblurrer, Tensors
+from pahs.networks.contract import Deblurrer, Tensors
 from pahs.scenes import CutDetector
 
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])

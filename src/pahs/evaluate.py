@@ -40,7 +40,7 @@ from pahs.evaluation_report import (
 )
 from pahs.flops import flops_per_frame, parameters
 from pahs.metrics import psnr, ssim
-from pahs.models.contract import Deblurrer
+from pahs.networks.contract import Deblurrer
 from pahs.progress import Advance, bar
 
 __all__ = ["EvaluateOptions", "Evaluation", "evaluate", "markdown_table", "read_json", "run", "write_json"]

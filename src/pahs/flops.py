@@ -7,7 +7,7 @@ import copy
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from pahs.models.contract import Deblurrer
+from pahs.networks.contract import Deblurrer
 
 CLIP = 8
 """Frames in the clip that is counted: enough for any window of the zoo."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pahs import engine, runtime
-from pahs.models import Deblurrer
+from pahs.networks import Deblurrer
 from pahs.progress import bar
 from pahs.video import EncodeOptions, TransformReport, outputs_for, probe, transform
 from pahs.video.images import images_in

@@ -12,7 +12,7 @@ import torch
 
 from pahs import weights
 from pahs.errors import PahsError
-from pahs.models import Deblurrer
+from pahs.networks import Deblurrer
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
@@ -83,5 +83,5 @@ def load(
     where = choose_device(device)
     dtype = choose_dtype(precision, where)
     name = default_model(where) if str(model) == "auto" else model
-    network = weights.load(name, random_weights)
-    return network.to(where, dtype, memory_format=torch.channels_last)
+    network = weights.load(name, random_weights).to(where, dtype)
+    return network.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from pahs import configs
 from pahs.errors import PahsError
-from pahs.models import ARCHITECTURES, PRESETS, Deblurrer, ModelConfig
+from pahs.networks import ARCHITECTURES, PRESETS, Deblurrer, ModelConfig
 
 FORMAT = "pahs-1"
 

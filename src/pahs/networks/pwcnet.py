@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import conv
-from pahs.models.contract import Tensors
-from pahs.models.sampling import cost_volume, warp, widen
+from pahs.networks.blocks import conv
+from pahs.networks.contract import Tensors
+from pahs.networks.sampling import cost_volume, warp, widen
 
 PYRAMID = (16, 32, 64, 96, 128, 196)
 DECODER = (128, 128, 96, 64, 32)

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pahs.models.blocks import residual_blocks
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.models.pahs import EXTRACT_HALO, RECONSTRUCT_HALO, extractor, reconstructor
-from pahs.models.sampling import correlation_gather, remember, timeline
+from pahs.networks.blocks import residual_blocks
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.pahs import EXTRACT_HALO, RECONSTRUCT_HALO, extractor, reconstructor
+from pahs.networks.sampling import correlation_gather, remember, timeline
 
 POOLS = (1, 2, 4, 8)
 """The levels of the correlation pyramid: cells of the neighbour's axes."""

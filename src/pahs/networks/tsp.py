@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import conv, double
-from pahs.models.contract import Contract, Deblurrer, Tensors
-from pahs.models.pwcnet import PWCConfig
-from pahs.models.sampling import remember, timeline, warp
+from pahs.networks.blocks import conv, double
+from pahs.networks.contract import Contract, Deblurrer, Tensors
+from pahs.networks.pwcnet import PWCConfig
+from pahs.networks.sampling import remember, timeline, warp
 
 KERNEL = 5
 MIDDLE = slice(3, 6)

@@ -21,10 +21,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import conv
-from pahs.models.contract import Contract, Deblurrer, Tensors
-from pahs.models.fac import filter_adaptive_conv
-from pahs.models.refine import RefineConfig, Refiner
+from pahs.networks.blocks import conv
+from pahs.networks.contract import Contract, Deblurrer, Tensors
+from pahs.networks.fac import filter_adaptive_conv
+from pahs.networks.refine import RefineConfig, Refiner
 
 SLOPE = 0.1
 """Of every LeakyReLU."""

@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from pahs.models.blocks import ResidualBlock, SplitConv, conv
+from pahs.networks.blocks import ResidualBlock, SplitConv, conv
 
 Inputs = Literal["both", "current", "past", "none"]
 Order = Literal["current-first", "past-first"]

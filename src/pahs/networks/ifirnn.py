@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pahs.models.blocks import ResidualBlock, conv, double, residual_blocks
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.models.refine import RefineConfig, Refiner
+from pahs.networks.blocks import ResidualBlock, conv, double, residual_blocks
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.refine import RefineConfig, Refiner
 
 # Context in pixels of the frame (8 for the convolutions either way, 12 with the refiner's), in whole tokens of SNLA.
 ENCODER_HALO = 16

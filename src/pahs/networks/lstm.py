@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from pahs.models.blocks import conv, residual_blocks
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.models.ifirnn import DECODER_HALO, ENCODER_HALO, decoder, encoder
-from pahs.models.refine import RefineConfig, Refiner
+from pahs.networks.blocks import conv, residual_blocks
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.ifirnn import DECODER_HALO, ENCODER_HALO, decoder, encoder
+from pahs.networks.refine import RefineConfig, Refiner
 
 QUARTER = 4
 

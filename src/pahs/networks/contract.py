@@ -36,9 +36,9 @@ class Contract:
     """What a caller must know about a network to feed it, and no more."""
 
     family: Family
-    """recurrent: past frames only; bidirectional: a second sweep from the future; windowed: fixed neighbours."""
+    """How time is used: one sweep that carries a state, a second one from the future, or a window without state."""
     look_ahead: int
-    """Future frames that an output is computed from (bidirectional: by default; others: always)."""
+    """Future frames that an output is computed from: by default if bidirectional, else always."""
     multiple_of: int = 16
     """Frame height and width must be multiples of this; the engine pads and crops."""
     min_size: int = 16

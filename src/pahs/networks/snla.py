@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import double
+from pahs.networks.blocks import double
 
 Attention = Literal["none", "non-local", "selective"]
 Query = Literal["frame", "hidden"]

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import conv
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.models.refine import RefineConfig, Refiner
+from pahs.networks.blocks import conv
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.refine import RefineConfig, Refiner
 
 REACH = 2
 """Frames that the window takes from either side of its centre."""

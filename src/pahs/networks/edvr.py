@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import ResidualBlock, conv, residual_blocks
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.models.sampling import DeformableConv, remember, timeline
+from pahs.networks.blocks import ResidualBlock, conv, residual_blocks
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.sampling import DeformableConv, remember, timeline
 
 LEVELS = 3
 

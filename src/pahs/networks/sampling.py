@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.contract import Tensors
+from pahs.networks.contract import Tensors
 
 
 def timeline(features: Tensors, past: Tensors | None, before: int, after: int, keep: int) -> list[Tensors]:

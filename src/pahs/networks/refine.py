@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from pahs.models.contract import Tensors
-from pahs.models.pprnn import PPRNN, Inputs, Order
-from pahs.models.snla import SNLA, Attention, Query
+from pahs.networks.contract import Tensors
+from pahs.networks.pprnn import PPRNN, Inputs, Order
+from pahs.networks.snla import SNLA, Attention, Query
 
 
 @dataclass(frozen=True)

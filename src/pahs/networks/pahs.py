@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pahs.models.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.models.refine import RefineConfig, Refiner
+from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.parallel import side_by_side
+from pahs.networks.refine import RefineConfig, Refiner
 
 # Context that `extract` and `reconstruct` reach for, in pixels of the frame: the sum over their layers of
 # (kernel - 1) / 2 times the layer's scale, rounded up to whole tokens of SNLA (16 pixels).
@@ -160,13 +161,20 @@ class PAHS(Deblurrer):
     def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
         frames, *reads = features
         each = len(reads) if self.backward_cell is None else len(reads) // 2
-        past, state = self.forward_cell.sweep((at(reads[:each], t) for t in range(keep)), state)
-        directions = [torch.stack(past, 1)]
-        if self.backward_cell is not None:
+
+        def ahead() -> tuple[list[Tensor], Tensors]:
+            return self.forward_cell.sweep((at(reads[:each], t) for t in range(keep)), state)
+
+        def back() -> list[Tensor]:
+            if self.backward_cell is None:
+                return []
             order = reversed(range(frames.shape[1]))
-            future, _ = self.backward_cell.sweep((at(reads[each:], t) for t in order), None)
-            directions.append(torch.stack(future[::-1][:keep], 1))
-        return (frames[:, :keep], torch.cat(directions, 2)), state
+            latents, _ = self.backward_cell.sweep((at(reads[each:], t) for t in order), None)
+            return latents[::-1][:keep]
+
+        (past, after), future = side_by_side(ahead, back, frames.device)
+        directions = [torch.stack(latents, 1) for latents in (past, future) if latents]
+        return (frames[:, :keep], torch.cat(directions, 2)), after
 
     def reconstruct(self, latents: Tensors) -> Tensor:
         frames, f_L = latents

@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.models.blocks import conv, double
-from pahs.models.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.blocks import conv, double
+from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 
 REACH = 2
 """Frames that the attention takes from either side of its centre."""

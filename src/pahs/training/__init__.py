@@ -1,0 +1,1 @@
+"""From a recipe to weights: the parts that `pahs.train` puts together."""

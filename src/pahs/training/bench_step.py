@@ -1,0 +1,131 @@
+"""What a captured step is worth: the same batches through each kind of step, from the same first weights."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from pahs.train import make_model, make_step
+from pahs.training.checkpoint import write_atomically
+from pahs.training.recipe import Recipe
+from pahs.training.schedule import ema_decay, learning_rate
+from pahs.training.sources import Batch, Share, open_photos, open_source
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+KEPT_BATCHES = 32
+"""Batches are made once and used in turn: what is timed is the step."""
+TIMED_FROM = 0.5
+"""The first half of the steps is not timed."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One kind of step."""
+
+    name: str
+    prepare_seconds: float
+    """Compiling, warming up, capturing."""
+    milliseconds: float
+    """Mean per step over the second half."""
+    gigabytes: float
+    """Most memory in use; 0 on a CPU."""
+    losses: list[float]
+    """Of every step."""
+    error: str = ""
+    """The traceback, where there are no numbers."""
+
+
+def bench_step(fabric: Fabric, recipe: Recipe, steps: int, out: Path) -> list[Timing]:
+    """Print a table, write `step.json` into `out`."""
+    cuda = fabric.device.type == "cuda"
+    photos = open_photos(recipe, fabric.device)
+    source = open_source(recipe, photos, Share(), fabric.device, print)
+    batches = [source.batch() for _ in range(min(KEPT_BATCHES, steps))]
+    synthesis = time_batches(fabric.device, source.batch, min(20, steps))
+    kinds = [("eager", False)]
+    if cuda:
+        kinds += [("captured", False), ("captured", True)]
+    timings = []
+    for kind, compiled in kinds:
+        name = f"{kind}, compiled" if compiled else kind
+        wish = replace(recipe, train=replace(recipe.train, step=kind, compile=compiled))  # type: ignore[arg-type]
+        try:
+            timings.append(time_steps(fabric, wish, name, batches, steps))
+        except Exception:  # the other kinds are worth their numbers all the same
+            timings.append(Timing(name, 0.0, 0.0, 0.0, [], traceback.format_exc()))
+        print(line(timings[-1], timings[0]), flush=True)
+    print(f"making a batch: {synthesis:.1f} ms", flush=True)
+    content = {"device": name_of(fabric.device), "batch_ms": synthesis, "steps": [asdict(t) for t in timings]}
+    write_atomically(out / "step.json", json.dumps(content, indent=1).encode())
+    return timings
+
+
+def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Batch], steps: int) -> Timing:
+    started = time.monotonic()
+    gc.collect()  # a compiled network refers to itself
+    if fabric.device.type == "cuda":
+        torch.compiler.reset()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    model = make_model(recipe).to(fabric.device)
+    update, step, _ = make_step(fabric, recipe, model)
+    step.prepare(*batches[0])  # without the way out that training has: here a failure is the result
+    wait(fabric.device)
+    prepare_seconds = time.monotonic() - started
+
+    losses = torch.zeros(steps, device=fabric.device)
+    timed_from, since = int(steps * TIMED_FROM), time.monotonic()
+    for number in range(steps):
+        if number == timed_from:
+            wait(fabric.device)
+            since = time.monotonic()
+        lr = learning_rate(recipe.schedule, recipe.optim.lr, number, number / steps, steps)
+        update.set(lr, ema_decay(recipe.optim.ema, number))
+        losses[number].copy_(step(*batches[number % len(batches)]))
+    wait(fabric.device)
+    each = (time.monotonic() - since) / (steps - timed_from)
+    memory = torch.cuda.max_memory_allocated() / 1e9 if fabric.device.type == "cuda" else 0.0
+    return Timing(name, prepare_seconds, each * 1000, memory, losses.tolist())
+
+
+def time_batches(device: torch.device, batch: Callable[[], Batch], count: int) -> float:
+    """Milliseconds per batch."""
+    wait(device)
+    started = time.monotonic()
+    for _ in range(count):
+        batch()
+    wait(device)
+    return (time.monotonic() - started) / count * 1000
+
+
+def line(timing: Timing, reference: Timing) -> str:
+    """A row of the table; the last column is the mean distance of its losses from the reference's, in percent."""
+    if timing.error:
+        return f"{timing.name:20} failed: {timing.error[-1500:].rstrip()}"
+    pairs = list(zip(timing.losses, reference.losses, strict=False))
+    apart = 100 * sum(abs(a - b) / abs(b) for a, b in pairs) / len(pairs) if pairs else float("nan")
+    tail = timing.losses[-max(1, len(timing.losses) // 5) :]
+    return (
+        f"{timing.name:20} {timing.milliseconds:8.1f} ms/step  {timing.gigabytes:6.1f} GB  "
+        f"prepared in {timing.prepare_seconds:6.1f} s  last losses {sum(tail) / len(tail):.5f}  "
+        f"losses apart {apart:.3f} %"
+    )
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def name_of(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

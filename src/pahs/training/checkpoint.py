@@ -1,0 +1,79 @@
+"""Checkpoints that survive a kill, a full disk and a change of machine.
+
+A file appears under its name only when it is complete and on the disk. It holds tensors and plain values, so it is
+read without running code (`weights_only=True`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pahs.errors import PahsError
+
+State = dict[str, Any]
+"""A `state_dict`: tensors, numbers, strings, and lists and dicts of them."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs to go on as if it had never stopped."""
+
+    step: int
+    """Steps made."""
+    elapsed: float
+    """Seconds spent."""
+    preparing: float
+    """Seconds of them without steps."""
+    model: State
+    ema: list[torch.Tensor]
+    """Averaged parameters, in the order of the model's; empty without averaging."""
+    optimizer: State
+    source: State
+    """Where the data stands; the same for every process."""
+    rng: torch.Tensor
+    """State of torch's generator on the CPU."""
+    best_psnr: float
+    """The best validation so far; below zero: none yet."""
+    recipe: str
+    """The recipe, as TOML."""
+
+
+def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    # Serialised in memory first: a failed write is then an OSError that says why, such as a full disk.
+    buffer = io.BytesIO()
+    torch.save({item.name: getattr(checkpoint, item.name) for item in fields(checkpoint)}, buffer)
+    write_atomically(path, buffer.getvalue())
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        return Checkpoint(**content)
+    except Exception as error:
+        raise PahsError(
+            f"{path}: not a checkpoint of this version ({type(error).__name__}); remove it or train anew"
+        ) from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write beside the name, force it to the disk, then rename: the old file stays until the new one is safe."""
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        kept = "; the last good one is intact" if path.exists() else ""
+        raise PahsError(
+            f"{path}: cannot be written ({error.strerror}){kept}; free space and use --resume"
+        ) from error

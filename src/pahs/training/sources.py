@@ -1,0 +1,238 @@
+"""Where batches come from: a dataset on disk, or blur synthesised on the device.
+
+A source is a function of its seed and the number of the step: any step can be repeated, and where it stands is one
+number. With several processes, each makes its own part of the same batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from pahs.data.crops import CropDataset
+from pahs.data.layouts import open_dataset
+from pahs.data.photos import PhotoPool
+from pahs.data.synthesis import PhotoSource
+from pahs.errors import PahsError
+from pahs.training.recipe import DataSection, Recipe
+from pahs.training.textures import draw_textures
+
+Batch = tuple[Tensor, Tensor]
+REPLACEMENTS = 8
+"""Clips that are tried in place of one that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of every batch this process makes."""
+
+    rank: int = 0
+    world: int = 1
+
+
+class Source(Protocol):
+    """Blurry and sharp clips, (n, T, 3, H, W) in [0, 1] on the training device."""
+
+    steps_per_epoch: int
+    """0: there are no epochs."""
+
+    def batch(self) -> Batch: ...
+
+    def state_dict(self) -> dict[str, int]: ...
+
+    def load_state_dict(self, state: dict[str, int]) -> None: ...
+
+
+class SynthesisSource:
+    """Photos, moved and blurred on the device that holds them."""
+
+    steps_per_epoch = 0
+
+    def __init__(self, photos: PhotoPool, data: DataSection, batch: int, share: Share) -> None:
+        streams = data.streams or share.world
+        if streams % share.world or batch % streams:
+            raise PahsError(
+                f"data.streams = {streams} and train.batch = {batch} do not divide among {share.world} processes; "
+                "the batch must be a multiple of the streams, and the streams of the processes"
+            )
+        config = replace(data.synthesis, frames=data.frames, height=data.size, width=data.size)
+        self.source = PhotoSource(photos, config, seed=0)
+        self.seed, self.step, self.size = data.seed, 0, batch // streams
+        mine = streams // share.world
+        self.streams = range(share.rank * mine, (share.rank + 1) * mine)
+
+    def batch(self) -> Batch:
+        parts = [self._part(stream) for stream in self.streams]
+        self.step += 1
+        if len(parts) == 1:
+            return parts[0]
+        blurry, sharp = zip(*parts, strict=True)
+        return torch.cat(blurry), torch.cat(sharp)
+
+    def _part(self, stream: int) -> Batch:
+        self.source.generator.manual_seed(mixed_seed(self.seed, stream, self.step))
+        return self.source.batch(self.size)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step = state["step"]
+
+
+class DatasetSource:
+    """Random crops of a dataset, read ahead by worker processes; each epoch in an order of its own."""
+
+    def __init__(
+        self,
+        crops: CropDataset,
+        batch: int,
+        share: Share,
+        device: torch.device,
+        workers: int = 0,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        if batch % share.world:
+            raise PahsError(f"train.batch = {batch} does not divide among {share.world} processes")
+        if len(crops) < batch:
+            raise PahsError(f"the dataset has {len(crops)} clips, fewer than train.batch = {batch}")
+        self.crops, self.device, self.say, self.step = crops, device, say, 0
+        self.order = _Order(len(crops), crops.seed, batch, share)
+        self.steps_per_epoch = len(crops) // batch
+        self.loader = DataLoader(
+            _Readable(crops),
+            batch_sampler=self.order,
+            num_workers=workers,
+            collate_fn=_collate,
+            pin_memory=device.type == "cuda",
+            persistent_workers=workers > 0,
+        )
+        self.batches: Iterator[tuple[Batch | None, tuple[str, ...]]] | None = None
+        self.reported: set[str] = set()
+
+    def batch(self) -> Batch:
+        epoch, position = divmod(self.step, self.steps_per_epoch)
+        if self.batches is None or position == 0:
+            self.order.epoch, self.order.first = epoch, position
+            self.crops.set_epoch(epoch)
+            self.batches = iter(self.loader)
+        clips, errors = next(self.batches)
+        for error in errors:
+            if error not in self.reported:
+                self.reported.add(error)
+                self.say(f"another clip is used instead: {error}")
+        if clips is None:
+            raise PahsError(f"{errors[-1]} ({REPLACEMENTS} clips in a row failed)")
+        self.step += 1
+        blurry, sharp = (clip.to(self.device, non_blocking=True) for clip in clips)
+        return blurry, sharp
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step, self.batches = state["step"], None
+
+
+class _Order(Sampler[list[int]]):
+    """This process's part of every batch of one epoch, from batch `first` on."""
+
+    def __init__(self, length: int, seed: int, batch: int, share: Share) -> None:
+        self.length, self.seed, self.batch, self.share = length, seed, batch, share
+        self.epoch = self.first = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.epoch))
+        order: list[int] = torch.randperm(self.length, generator=generator).tolist()
+        mine = self.batch // self.share.world
+        for start in range(self.first * self.batch, self.length - self.batch + 1, self.batch):
+            own = start + self.share.rank * mine
+            yield order[own : own + mine]
+
+
+_Sample = tuple[Batch | None, tuple[str, ...]]
+
+
+class _Readable(Dataset[_Sample]):
+    """Clips, or what was wrong with them: an exception would lose its one line on the way from a worker."""
+
+    def __init__(self, crops: CropDataset) -> None:
+        self.crops = crops
+
+    def __getitem__(self, index: int) -> _Sample:
+        errors: list[str] = []
+        for other in range(index, index + REPLACEMENTS):
+            try:
+                return self.crops[other % len(self.crops)], tuple(errors)
+            except PahsError as error:
+                errors.append(str(error))
+        return None, tuple(errors)
+
+
+def _collate(samples: list[_Sample]) -> _Sample:
+    errors = tuple(error for _, found in samples for error in found)
+    clips = [clip for clip, _ in samples if clip is not None]
+    if len(clips) < len(samples):
+        return None, errors
+    blurry, sharp = zip(*clips, strict=True)
+    return (torch.stack(blurry), torch.stack(sharp)), errors
+
+
+def mixed_seed(*numbers: int) -> int:
+    """One well-spread seed from several numbers, the same on every machine."""
+    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Pictures to synthesise from, on the training device."""
+
+    train: PhotoPool
+    held_out: PhotoPool
+    """Never trained with."""
+
+
+def open_photos(recipe: Recipe, device: torch.device) -> Photos | None:
+    """What a recipe synthesises from; None for a dataset, which brings its own blur."""
+    data, validation = recipe.data, recipe.validation
+    smallest = data.synthesis.scale[0]
+    if data.kind == "dataset":
+        return None
+    if data.kind == "generated":
+        train, held_out = (
+            PhotoPool.from_images(draw_textures(data.textures, seed=seed), device, smallest_scale=smallest)
+            for seed in (data.seed, validation.seed)
+        )
+        return Photos(train, held_out)
+    pool = PhotoPool.load(data.root, device, smallest_scale=smallest)
+    if validation.root:
+        return Photos(pool, pool)
+    if pool.count < 2:
+        raise PahsError(f"{data.root}: one photo cannot be split; add photos or set validation.root")
+    apart = torch.arange(pool.count, device=device) % max(2, round(1 / validation.hold_out)) == 0
+    return Photos(_chosen(pool, ~apart), _chosen(pool, apart))
+
+
+def _chosen(pool: PhotoPool, which: Tensor) -> PhotoPool:
+    return replace(
+        pool, offsets=pool.offsets[:, which], heights=pool.heights[:, which], widths=pool.widths[:, which]
+    )
+
+
+def open_source(
+    recipe: Recipe, photos: Photos | None, share: Share, device: torch.device, say: Callable[[str], None]
+) -> Source:
+    """The training data that a recipe asks for."""
+    data, batch = recipe.data, recipe.train.batch
+    if photos is not None:
+        return SynthesisSource(photos.train, data, batch, share)
+    dataset = open_dataset(data.root, data.layout, data.split, data.variant)
+    crops = CropDataset(dataset, data.frames, data.size, data.seed)
+    return DatasetSource(crops, batch, share, device, data.workers, say)

@@ -1,0 +1,160 @@
+"""How good the weights are while they train: PSNR on clips that training never sees.
+
+PSNR is taken per frame on RGB rounded to 8 bits and averaged over all frames of all clips.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+from pahs.data.layouts import PairedDataset, open_dataset
+from pahs.errors import PahsError
+from pahs.metrics import psnr
+from pahs.networks import Deblurrer
+from pahs.training.checkpoint import write_atomically
+from pahs.training.recipe import Recipe, ValidationSection
+from pahs.training.sources import Photos, Share, SynthesisSource
+
+BEST_PSNR = 100.0
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Consecutive frames, (T, 3, H, W) uint8 on the CPU."""
+
+    name: str
+    blurry: Tensor
+    sharp: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Sums over frames, so that the parts of several processes can be added."""
+
+    frames: int
+    blurry: float
+    output: float
+
+    @property
+    def psnr_in(self) -> float:
+        return self.blurry / self.frames
+
+    @property
+    def psnr_out(self) -> float:
+        return self.output / self.frames
+
+
+def open_clips(recipe: Recipe, photos: Photos | None, share: Share = Share()) -> list[Clip]:  # noqa: B008 - frozen
+    """A folder of pairs where the recipe names one, the dataset's own test part, or clips synthesised once.
+
+    Each process gets its share of them.
+    """
+    wish = recipe.validation
+    if wish.root or photos is None:
+        root = wish.root or recipe.data.root
+        dataset = open_dataset(root, wish.layout, wish.split, wish.variant)
+        if not wish.root and dataset.layout == "pairs":
+            raise PahsError(
+                f"{root}: has no test part of its own; set validation.root to another folder of pairs"
+            )
+        return _read_clips(dataset, wish, share)
+    size = wish.size or recipe.data.size
+    data = replace(recipe.data, frames=max(2, wish.frames), size=size, seed=wish.seed, streams=1)
+    source = SynthesisSource(photos.held_out, data, batch=1, share=Share())
+    clips = []
+    for number in range(share.rank, wish.clips, share.world):
+        source.load_state_dict({"step": number})
+        blurry, sharp = (to_8_bits(clip[0, : wish.frames]).cpu() for clip in source.batch())
+        clips.append(Clip(f"{number:03d}", blurry, sharp))
+    return clips
+
+
+def validate(
+    model: Deblurrer,
+    clips: list[Clip],
+    device: torch.device,
+    autocast: Callable[[], AbstractContextManager[Any]],
+) -> tuple[Scores, list[Tensor]]:
+    """Scores, and the restored clips as uint8."""
+    training = model.training
+    model.eval()
+    blurry_sum = output_sum = 0.0
+    outputs = []
+    for clip in clips:
+        output = restore(model, clip.blurry.to(device).float().div(255), autocast)
+        outputs.append(to_8_bits(output).cpu())
+        blurry_sum += sum(frame_psnrs(clip.blurry, clip.sharp))
+        output_sum += sum(frame_psnrs(outputs[-1], clip.sharp))
+    model.train(training)
+    return Scores(sum(len(clip.blurry) for clip in clips), blurry_sum, output_sum), outputs
+
+
+@torch.no_grad()
+def restore(model: Deblurrer, frames: Tensor, autocast: Callable[[], AbstractContextManager[Any]]) -> Tensor:
+    """A whole clip (T, 3, H, W), padded by reflection to the size that the network wants."""
+    H, W = frames.shape[-2:]
+    multiple = model.contract.multiple_of
+    padded = F.pad(frames, (0, -W % multiple, 0, -H % multiple), mode="reflect")
+    with autocast():
+        output: Tensor = model(padded[None])[0]
+    return output[..., :H, :W].float()
+
+
+def to_8_bits(frames: Tensor) -> Tensor:
+    return frames.clamp(0, 1).mul(255).round().to(torch.uint8)
+
+
+def frame_psnrs(a: Tensor, b: Tensor) -> list[float]:
+    """In dB; equal frames count as 100, so that a mean stays finite."""
+    return [min(psnr(x, y), BEST_PSNR) for x, y in zip(a, b, strict=True)]
+
+
+def save_samples(
+    folder: Path, step: int, clips: list[Clip], outputs: list[Tensor]
+) -> list[tuple[str, Tensor]]:
+    """The middle frame of each clip as one picture: blurry, output, sharp."""
+    pictures = []
+    for clip, output in zip(clips, outputs, strict=True):
+        middle = len(clip.blurry) // 2
+        row = torch.cat([clip.blurry[middle], output[middle], clip.sharp[middle]], -1)
+        name = clip.name.replace("/", "_")
+        buffer = io.BytesIO()
+        Image.fromarray(row.permute(1, 2, 0).contiguous().numpy()).save(buffer, "PNG")
+        write_atomically(folder / f"{step:07d}_{name}.png", buffer.getvalue())
+        pictures.append((name, row))
+    return pictures
+
+
+def _read_clips(dataset: PairedDataset, wish: ValidationSection, share: Share) -> list[Clip]:
+    """The first frames of sequences spread evenly over the dataset."""
+    size, count = wish.size, min(wish.clips, len(dataset.sequences))
+    chosen = [dataset.sequences[i * len(dataset.sequences) // count] for i in range(count)]
+    found = []
+    for sequence in chosen[share.rank :: share.world]:
+        length = min(wish.frames, len(sequence))
+        height, width = sequence.size
+        if size > min(height, width):
+            raise PahsError(
+                f"validation.size = {size} is larger than the {width}x{height} frames of {sequence.name}"
+            )
+        top, left = ((height - size) // 2, (width - size) // 2) if size else (0, 0)
+        window = np.s_[top : top + (size or height), left : left + (size or width)]
+        blurry, sharp = (
+            torch.from_numpy(np.stack([read(t)[window] for t in range(length)]))
+            .permute(0, 3, 1, 2)
+            .contiguous()
+            for read in (sequence.read_blurry, sequence.read_sharp)
+        )
+        found.append(Clip(sequence.name, blurry, sharp))
+    return found

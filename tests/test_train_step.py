@@ -1,0 +1,192 @@
+"""One step: what it changes, and what a step that is not finite must not change."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pahs.networks import PAHS, PAHSConfig
+from pahs.training.initial import scale_weights
+from pahs.training.losses import restoration_loss
+from pahs.training.recipe import OptimSection
+from pahs.training.step import CapturedStep, Compiled, EagerStep, Objective, Update, frames_last, prepare
+
+OPTIM = OptimSection(name="adamw", lr=1e-2, clip=1.0, ema=0.9, weight_decay=0.1)
+
+
+def net(**changes: Any) -> PAHS:
+    torch.manual_seed(0)
+    return PAHSConfig(width=12, shared_extractor=True, global_skip=True, **changes).build()
+
+
+def make(model: nn.Module, optim: OptimSection = OPTIM) -> EagerStep:
+    objective = Objective(model, nullcontext, optim)
+    return EagerStep(objective, Update(model, optim), lambda loss: loss.backward(), lambda loss: loss)
+
+
+def batch(seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    sharp = torch.rand(2, 2, 3, 32, 32, generator=generator)
+    return nn.functional.avg_pool3d(sharp, (1, 3, 3), 1, (0, 1, 1)), sharp
+
+
+def state(step: EagerStep) -> list[Tensor]:
+    moments = [x.clone() for s in step.update.optimizer.state.values() for x in s.values()]
+    return (
+        [p.detach().clone() for p in step.update.parameters] + [e.clone() for e in step.update.ema] + moments
+    )
+
+
+def same(a: list[Tensor], b: list[Tensor]) -> bool:
+    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_steps_reduce_the_loss() -> None:
+    model = net()
+    scale_weights(model)
+    step = make(model)
+    step.update.set(3e-3, 0.9)
+    losses = [step(*batch()).item() for _ in range(40)]
+    assert losses[-1] < 0.97 * losses[0]
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_a_step_is_the_textbook_one(name: Any) -> None:
+    optim = OptimSection(name=name, lr=1e-2, clip=0.05, ema=0.9, weight_decay=0.1)
+    ours, plain = net(), net()
+    step = make(ours, optim)
+    step.update.set(1e-2, 0.75)
+    reference = (torch.optim.Adam if name == "adam" else torch.optim.AdamW)(
+        plain.parameters(), lr=1e-2, weight_decay=0.1
+    )
+    averages = [p.detach().clone() for p in plain.parameters()]
+    for number in range(3):
+        blurry, sharp = batch(number)
+        step(blurry, sharp)
+        reference.zero_grad()
+        nn.functional.l1_loss(plain(blurry), sharp).backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 0.05)
+        reference.step()
+        averages = [0.75 * a + 0.25 * p.detach() for a, p in zip(averages, plain.parameters(), strict=True)]
+    for a, b in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+    for a, b in zip(step.update.ema, averages, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_step_that_is_not_finite_changes_nothing(value: float) -> None:
+    step = make(net())
+    step.update.set(1e-2, 0.9)
+    step(*batch())
+    before = state(step)
+    blurry, sharp = batch()
+    blurry[0, 0, 0, 0, 0] = value
+    for _ in range(3):
+        step(blurry, sharp)
+    assert same(before, state(step))
+    report = step.update.read()
+    assert (report.skipped, report.skipped_now, report.longest_row) == (3, 3, 3)
+    assert report.loss == pytest.approx(nn.functional.l1_loss(net()(batch()[0]), batch()[1]).item(), rel=1e-5)
+
+    step(*batch())
+    assert not same(before, state(step))
+    report = step.update.read()
+    assert (report.skipped, report.skipped_now) == (3, 0)
+    assert report.longest_row == 3, "the row of three reached into this report"
+    assert step.update.read().longest_row == 0
+
+
+def test_a_rehearsal_changes_nothing_and_is_not_counted() -> None:
+    step, plain = make(net()), make(net())
+    before = [p.detach().clone() for p in step.update.parameters]
+    step.prepare(*batch())
+    assert same(before, [p.detach() for p in step.update.parameters])
+    assert same(before, step.update.ema)
+    for one in (step, plain):
+        one.update.set(1e-2, 0.9)
+        one(*batch())
+    assert same(state(step), state(plain))
+    assert step.update.read() == plain.update.read()
+
+
+def test_averaged_weights_are_lent() -> None:
+    model = net()
+    step = make(model)
+    step.update.set(1e-2, 0.5)
+    step(*batch())
+    own = [p.detach().clone() for p in model.parameters()]
+    with step.update.averaged():
+        assert same([p.detach() for p in model.parameters()], step.update.ema)
+        assert not same([p.detach() for p in model.parameters()], own)
+    assert same([p.detach() for p in model.parameters()], own)
+
+    without = make(net(), OptimSection())
+    with without.update.averaged():
+        assert not without.update.ema
+
+
+def test_what_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without CUDA both the compiler (here: broken) and the capture fail, and training goes on."""
+
+    def broken(function: object, **options: object) -> object:
+        def call(*arguments: object) -> None:
+            raise RuntimeError("no compiler\nmore")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    model = net()
+    compiled = Compiled(model)
+    with pytest.raises(RuntimeError):
+        model(batch()[0])
+    with compiled.paused():
+        assert model(batch()[0]).shape == batch()[0].shape
+    eager = make(model)
+    said: list[str] = []
+    captured = CapturedStep(eager.objective, eager.update)
+    step, left = prepare(captured, compiled, batch(), said.append)
+    assert isinstance(step, EagerStep) and left is None
+    assert len(said) == 2 and "compiling" in said[0] and "capturing" in said[1]
+    assert not any("\n" in line for line in said)
+    step.update.set(1e-2, 0.9)
+    assert torch.isfinite(step(*batch()))
+
+
+def test_a_failure_without_a_way_out_is_raised() -> None:
+    step = make(net())
+    with pytest.raises(RuntimeError):
+        prepare(step, None, (torch.rand(1, 2, 4, 32, 32), torch.rand(1, 2, 4, 32, 32)), print)
+
+
+def test_frames_last_keeps_values() -> None:
+    clip = torch.rand(2, 3, 3, 8, 8)
+    copy = frames_last(clip)
+    assert torch.equal(copy, clip) and copy.data_ptr() != clip.data_ptr()
+    assert copy.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_losses() -> None:
+    a, b = batch()
+    assert restoration_loss(a, b).item() == pytest.approx((a - b).abs().mean().item())
+    smooth = restoration_loss(a, b, "charbonnier").item()
+    assert (a - b).abs().mean().item() <= smooth <= (a - b).abs().mean().item() + 1e-3
+    assert restoration_loss(a, b, frequency_weight=0.5) > restoration_loss(a, b)
+    same_frames = a.clone().requires_grad_()
+    for kind in ("l1", "charbonnier"):
+        loss = restoration_loss(same_frames, a, kind, frequency_weight=1.0)  # type: ignore[arg-type]
+        loss.backward()
+        assert same_frames.grad is not None and torch.isfinite(same_frames.grad).all()
+
+
+def test_scaled_weights_let_a_picture_through() -> None:
+    model, plain = net(), net()
+    scale_weights(model)
+    frames = batch()[0]
+    assert torch.equal(model(frames), frames), "a global skip begins as the identity"
+    details = [m.extract(frames)[1].std(dim=(-2, -1)).mean() for m in (model, plain)]
+    assert details[0] > 2 * details[1]
