@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pahs.networks import PAHS, PAHSConfig
+from pahs.networks import PAHS, Deblurrer, PAHSConfig
 from pahs.training.initial import scale_weights
 from pahs.training.losses import restoration_loss
 from pahs.training.recipe import OptimSection
@@ -23,8 +23,8 @@ def net(**changes: Any) -> PAHS:
     return PAHSConfig(width=12, shared_extractor=True, global_skip=True, **changes).build()
 
 
-def make(model: nn.Module, optim: OptimSection = OPTIM) -> EagerStep:
-    objective = Objective(model, nullcontext, optim)
+def make(model: Deblurrer, optim: OptimSection = OPTIM) -> EagerStep:
+    objective = Objective(model.training_outputs, nullcontext, optim)
     return EagerStep(objective, Update(model, optim), lambda loss: loss.backward(), lambda loss: loss)
 
 

@@ -348,7 +348,7 @@ def test_tsp_is_four_uses_of_one_net() -> None:
 
     with torch.no_grad():
         first = [once([frames[:, t + step] for step in (-1, 0, 1)]) for t in (1, 2, 3)]
-        stages = model.forward_stages(frames)
+        stages = model.training_outputs(frames)
         torch.testing.assert_close(stages[0][:, 2], first[1], atol=1e-5, rtol=0)
         torch.testing.assert_close(stages[1][:, 2], once(first), atol=1e-5, rtol=0)
         assert torch.equal(stages[1], model(frames))

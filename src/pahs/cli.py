@@ -304,6 +304,36 @@ def evaluate(
     )
 
 
+@app.command
+def bench(
+    *,
+    zoo: Annotated[bool, Parameter(negative="", help="Every model of `pahs models`.")] = False,
+    names: Annotated[
+        list[str],
+        Parameter(
+            name="--model",
+            alias="-m",
+            negative="",
+            consume_multiple=True,
+            help="Names from `pahs models` (with random weights), or .safetensors files.",
+        ),
+    ] = [],  # noqa: B006 - cyclopts reads the default, nothing changes it
+    size: Annotated[tuple[int, int], Parameter(help="Width and height of the frames.")] = (1280, 720),
+    frames: Annotated[int, Parameter(help="Length of the clip at most.")] = 32,
+    seconds: Annotated[float, Parameter(help="Time for a model, about: a slow one sees fewer frames.")] = 2.0,
+    json_file: Annotated[Path | None, Parameter(name="--json", help="Write every number here.")] = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+) -> None:
+    """Measure models side by side: parameters, arithmetic, frames per second, memory.
+
+    Every model gets the same frames, which lie on the device already: no video file is read or written.
+    """
+    from pahs.bench import BenchConfig, run
+
+    run(names, zoo, BenchConfig(*size, frames, seconds, device, precision), json_file)
+
+
 def say(line: str) -> None:
     print(line, file=sys.stderr)
 

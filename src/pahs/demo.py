@@ -31,6 +31,8 @@ SUB_FRAMES = 15
 PAINTED = 2
 """Painted pixels per frame pixel, so that moving by fractions of a pixel does not soften the picture."""
 GAMMA = 2.2
+PAN, BUS = 2.0, 5.5
+"""Pixels per frame that the camera turns along the street, and that the bus drives along it."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def film(frames: int, width: int = WIDTH, height: int = HEIGHT) -> Iterator[tupl
     for t in range(frames):
         # The shutter stays open for the whole interval, as in the dark.
         times = t + torch.linspace(-0.5, 0.5, SUB_FRAMES)
-        matrices = torch.stack([view(times, 0.0), view(times, 9.0)])[:, None][None]
+        matrices = torch.stack([view(times, 0.0), view(times, BUS)])[:, None][None]
         nothing = torch.zeros(1)
         average, middle = expose(
             Scene(
@@ -118,11 +120,11 @@ def film(frames: int, width: int = WIDTH, height: int = HEIGHT) -> Iterator[tupl
 
 def view(times: Tensor, drive: float) -> Tensor:
     """(S, 3, 3) from frame pixels to painted pixels: a pan with the tremor of a hand; `drive` moves a layer along."""
-    x = 3.0 * times - 70 + 14 * torch.sin(0.55 * times) + 5 * torch.sin(1.7 * times + 1)
-    y = 9 * torch.sin(0.8 * times + 2) + 4 * torch.sin(2.1 * times)
+    x = PAN * times - 50 + 7 * torch.sin(0.55 * times) + 2 * torch.sin(1.7 * times + 1)
+    y = 4 * torch.sin(0.8 * times + 2) + 1.5 * torch.sin(2.1 * times)
     if drive:
-        x, y = x - (drive - 3.0) * times + 170, y - 105
-    roll = 0.02 * torch.sin(0.6 * times)
+        x, y = x - (drive - PAN) * times + 120, y - 105
+    roll = 0.01 * torch.sin(0.6 * times)
     matrices = torch.zeros(len(times), 3, 3)
     matrices[:, 0, 0] = matrices[:, 1, 1] = PAINTED * torch.cos(roll)
     matrices[:, 0, 1], matrices[:, 1, 0] = -PAINTED * torch.sin(roll), PAINTED * torch.sin(roll)

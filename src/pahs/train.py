@@ -180,9 +180,11 @@ def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update,
     compiled = Compiled(model) if train.compile and cuda else None
     update = Update(model, recipe.optim)
     if can_capture and train.step != "eager":
-        return update, CapturedStep(Objective(model, fabric.autocast, recipe.optim), update), compiled
+        objective = Objective(model.training_outputs, fabric.autocast, recipe.optim)
+        return update, CapturedStep(objective, update), compiled
     wrapped = fabric.setup_module(model)
-    objective = Objective(wrapped, fabric.autocast, recipe.optim)
+    wrapped.mark_forward_method("training_outputs")
+    objective = Objective(wrapped.training_outputs, fabric.autocast, recipe.optim)
 
     def mean(loss: Tensor) -> Tensor:
         return cast(Tensor, fabric.all_reduce(loss)) if fabric.world_size > 1 else loss

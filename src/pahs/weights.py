@@ -55,7 +55,10 @@ def save(
     }
     partial = path.with_name(f".{path.name}.partial")
     try:
+        partial.touch()
+        mode = partial.stat().st_mode
         save_file(tensors, partial, metadata)
+        partial.chmod(mode)  # safetensors writes for the owner alone, whatever the user's mask says
         partial.replace(path)
     except (OSError, SafetensorError) as error:
         raise PahsError(f"cannot write weights to {path}: {error}") from None

@@ -76,6 +76,10 @@ class Deblurrer(nn.Module, ABC):
         latents, _ = self.propagate(self.extract(clip), None, clip.shape[1])
         return self.reconstruct(latents)
 
+    def training_outputs(self, clip: Tensor) -> Tensors:
+        """Every restored clip that training compares with the sharp one; a network with stages returns them all."""
+        return (self(clip),)
+
 
 def per_frame(layer: nn.Module, x: Tensor) -> Tensor:
     """Apply a module made for images to (B, T, C, H, W), all frames as one batch."""

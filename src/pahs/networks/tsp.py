@@ -157,7 +157,7 @@ class TSP(Deblurrer):
         images = self.restore(stacks.flatten(0, 1))
         return images.reshape(*stacks.shape[:2], *images.shape[1:])
 
-    def forward_stages(self, clip: Tensor) -> tuple[Tensor, Tensor]:
+    def training_outputs(self, clip: Tensor) -> Tensors:
         """First and second results of a whole clip: the published loss is taken on both."""
         (stacks,), _ = self.propagate(self.extract(clip), None, clip.shape[1])
         return stacks[:, :, MIDDLE], self.reconstruct((stacks,))

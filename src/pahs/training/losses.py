@@ -8,11 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+LossKind = Literal["l1", "mse", "charbonnier", "hard-example"]
+
 CHARBONNIER_EPSILON = 1e-6
+HARD_WEIGHT = 2.0
+RANDOM_SHARE = 0.1
 
 
 def restoration_loss(
-    output: Tensor, sharp: Tensor, kind: Literal["l1", "charbonnier"] = "l1", frequency_weight: float = 0.0
+    output: Tensor, sharp: Tensor, kind: LossKind = "l1", frequency_weight: float = 0.0
 ) -> Tensor:
     """Mean over all pixels, frames and clips, in float32; the paper's loss is l1 alone.
 
@@ -21,9 +25,26 @@ def restoration_loss(
     output, sharp = output.float(), sharp.float()
     if kind == "l1":
         loss = F.l1_loss(output, sharp)
-    else:
+    elif kind == "mse":
+        loss = F.mse_loss(output, sharp)
+    elif kind == "charbonnier":
         loss = (output - sharp).square().add(CHARBONNIER_EPSILON).sqrt().mean()
+    else:
+        apart = (output - sharp).abs()
+        loss = apart.mean() + HARD_WEIGHT * (apart * hard_examples(apart)).mean()
     if frequency_weight:
         difference = torch.fft.rfft2(output - sharp, norm="ortho")
         loss = loss + frequency_weight * torch.view_as_real(difference).abs().mean()
     return loss
+
+
+@torch.no_grad()
+def hard_examples(apart: Tensor) -> Tensor:
+    """1 at the worse half of every frame's pixels and at a random tenth of all, else 0; (B, T, 1, H, W).
+
+    Without the random ones a pixel that is good by chance would not be looked at again.
+    """
+    residual = apart.sum(-3, keepdim=True)
+    limit = residual.flatten(-2).median(-1).values[..., None, None]
+    chosen = torch.rand_like(residual) < RANDOM_SHARE
+    return ((residual > limit) | chosen).to(apart.dtype)

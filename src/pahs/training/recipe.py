@@ -12,6 +12,7 @@ from typing import Literal
 from pahs.data.config import SynthesisConfig
 from pahs.data.layouts import Kind, Layout, Split
 from pahs.networks import PRESETS, ModelConfig
+from pahs.training.losses import LossKind
 
 AnyLayout = Literal["auto", Layout]
 
@@ -76,8 +77,9 @@ class DataSection:
 class OptimSection:
     """From error to weights."""
 
-    loss: Literal["l1", "charbonnier"] = "l1"
-    """l1 is the paper's; charbonnier is sqrt(d^2 + 1e-6), smooth at zero."""
+    loss: LossKind = "l1"
+    """l1 is the paper's; mse; charbonnier is sqrt(d^2 + 1e-6), smooth at zero; hard-example is l1 and twice l1 over
+    the worse half of the pixels and a random tenth. A network with several outputs has the mean of their losses."""
     frequency_weight: float = 0.0
     """Adds this times the L1 distance of the 2-D Fourier transforms."""
     name: Literal["adam", "adamw"] = "adam"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pahs.errors import PahsError
+from pahs.networks import Tensors
 from pahs.training.losses import restoration_loss
 from pahs.training.recipe import OptimSection
 
@@ -48,6 +49,7 @@ class Update:
 
     def __init__(self, model: nn.Module, optim: OptimSection) -> None:
         self.parameters: list[Tensor] = list(model.parameters())
+        self.buffers: list[Tensor] = list(model.buffers())
         self.clip = optim.clip
         device = self.parameters[0].device
         self.lr = torch.tensor(optim.lr, device=device)
@@ -111,12 +113,16 @@ class Update:
 
     @contextmanager
     def rehearsed(self) -> Iterator[None]:
-        """Steps inside change nothing."""
+        """Steps inside change nothing: no weight, no running statistic of a normalisation, no random number to come."""
+        kept = [x.clone() for x in self.buffers]
         self.rehearsal.fill_(1)
         try:
-            yield
+            with torch.random.fork_rng(devices=[]):
+                yield
         finally:
             self.rehearsal.fill_(0)
+            for buffer, value in zip(self.buffers, kept, strict=True):
+                buffer.copy_(value)
 
     def load(self, optimizer: dict[str, Any], ema: list[Tensor]) -> None:
         self.optimizer.load_state_dict(optimizer)
@@ -153,14 +159,17 @@ class Update:
 class Objective:
     """From a batch to the loss, in the run's precision."""
 
-    forward: Callable[[Tensor], Tensor]
+    outputs: Callable[[Tensor], Tensors]
+    """A network's `training_outputs`."""
     autocast: Callable[[], AbstractContextManager[Any]]
     optim: OptimSection
 
     def __call__(self, blurry: Tensor, sharp: Tensor) -> Tensor:
         with self.autocast():
-            output = self.forward(blurry)
-        return restoration_loss(output, sharp, self.optim.loss, self.optim.frequency_weight)
+            outputs = self.outputs(blurry)
+        wish = self.optim
+        losses = [restoration_loss(x, sharp, wish.loss, wish.frequency_weight) for x in outputs]
+        return torch.stack(losses).mean()
 
 
 class EagerStep:

@@ -1,0 +1,172 @@
+"""`pahs bench`: one table for many networks, and a network that fails does not take the others with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from pahs import bench, cli, weights
+from pahs.errors import PahsError
+from pahs.networks import PRESETS, PAHSConfig
+
+SMALL = ["--size", "40", "24", "--frames", "6", "--seconds", "0.5", "--device", "cpu"]
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """The cells of a Markdown table by the first of them."""
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_the_command_prints_one_table_of_the_asked_networks(tmp_path, capsys):
+    numbers = tmp_path / "new" / "bench.json"
+    assert cli.main(["bench", "--model", "lstm", "pahs-t", *SMALL, "--json", str(numbers)]) == 0
+    out, err = capsys.readouterr()
+    rows = table(out)
+    assert list(rows) == ["model", "lstm", "pahs-t"]
+    assert "[1/2] lstm" in err and "[2/2] pahs-t" in err
+    assert rows["lstm"][:2] == ["recurrent", "1.21"] and rows["pahs-t"][0] == "bidirectional"
+    assert float(rows["lstm"][4]) > 0 and rows["lstm"][6] == "-"
+    assert f"torch {torch.__version__}, fp32, 40x24" in out
+    assert "`pahs bench --model lstm pahs-t --size 40 24 --frames 6 --seconds 0.5 --device cpu" in out
+    assert "CUDA devices only" in out
+
+    stored = json.loads(numbers.read_text())
+    assert [row["model"] for row in stored["rows"]] == ["lstm", "pahs-t"]
+    assert stored["config"]["precision"] == "fp32" and stored["conditions"] in out
+    for row in stored["rows"]:
+        assert row["frames_per_second"] == pytest.approx(row["frames"] / row["seconds"])
+
+
+def test_the_zoo_is_every_preset_with_the_papers_speed_beside_it(monkeypatch, capsys):
+    def counted(row, clip, config):
+        assert len(clip) == config.frames
+        return replace(row, frames=4, seconds=2.0)
+
+    # Running 19 full networks is the business of tests/test_zoo.py; here it is which ones and what is said.
+    monkeypatch.setattr(bench, "time_and_weigh", counted)
+    monkeypatch.setattr(bench, "flops_per_frame", lambda network, height, width: 1e9)
+    assert cli.main(["bench", "--zoo", *SMALL]) == 0
+    out = capsys.readouterr().out
+    rows = table(out)
+    assert list(rows)[1:] == list(PRESETS)
+    assert rows["arvo"][5] == "0.15" and rows["pahs"][5] == "1.43" and rows["pahs-s"][5] == "-"
+    assert rows["edvr-l"][1] == "23.60" and rows["edvr-l"][4] == "2.00"
+    assert "`pahs bench --zoo --size" in out
+
+
+def test_arithmetic_grows_with_the_pixels_of_a_network_without_attention():
+    small, large = (bench.count(bench.Row("lstm"), bench.BenchConfig(width, 32)).flops for width in (32, 64))
+    assert large == pytest.approx(2 * small)
+    # Frames are padded to the multiples that a network wants: of 16 for this one.
+    odd, even = (
+        bench.count(bench.Row("pahs-t"), bench.BenchConfig(*size)).flops for size in [(40, 24), (48, 32)]
+    )
+    assert odd == even
+
+
+def test_a_network_that_fails_says_so_in_its_row_and_the_others_go_on(tmp_path, capsys):
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"nothing of the kind")
+    assert cli.main(["bench", "--model", str(damaged), "lstm", *SMALL]) == 0
+    rows = table(capsys.readouterr().out)
+    assert "not a readable safetensors file" in rows[str(damaged)][4]
+    assert float(rows["lstm"][4]) > 0
+
+
+def test_running_out_of_memory_is_a_row_too(monkeypatch):
+    def starve(self, frames):
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr("pahs.networks.lstm.LSTM.extract", starve)
+    monkeypatch.setattr(bench, "flops_per_frame", lambda network, height, width: 1e9)
+    row = bench.bench(["lstm"], bench.BenchConfig(32, 32, 2)).rows[0]
+    assert row.speed is None and row.parameters == 1214863
+    assert "not enough memory for 32x32 frames" in row.error
+
+
+def test_weights_files_can_be_measured(tmp_path):
+    file = tmp_path / "narrow.safetensors"
+    weights.save(PAHSConfig(width=12, shared_extractor=True).build(), file)
+    row = bench.bench([str(file)], bench.BenchConfig(32, 32, 5, 0.2, "cpu")).rows[0]
+    assert row.error == "" and row.frames == 5 and row.family == "bidirectional"
+
+
+def test_a_slow_network_is_timed_on_fewer_frames(monkeypatch):
+    lengths = []
+
+    def pass_of(network, clip, device):
+        lengths.append(len(clip))
+        return 0.5 * len(clip)
+
+    monkeypatch.setattr(bench, "run_through", pass_of)
+    clip = [torch.zeros(3, 16, 16)] * 32
+    assert bench.time_clip(None, clip, torch.device("cpu"), 3.0) == (6, 3.0)
+    assert lengths == [4, 4, 6, 6]
+    assert bench.time_clip(None, clip, torch.device("cpu"), 0.1) == (4, 2.0)
+    assert bench.time_clip(None, clip[:3], torch.device("cpu"), 9.0) == (3, 1.5)
+
+
+def test_the_clip_has_detail_and_moves():
+    clip = bench.moving_texture(4, 40, 56, torch.device("cpu"))
+    assert len(clip) == 4 and clip[0].shape == (3, 40, 56)
+    assert all(x.min() >= 0 and x.max() <= 1 and x.std() > 0.05 for x in clip)
+    step = bench.PIXELS_PER_FRAME
+    assert torch.equal(clip[1][:, :-step, :-step], clip[0][:, step:, step:])
+    assert not torch.allclose(clip[0], clip[1], atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "no-such-net"], "--model no-such-net"),
+        (["--zoo", "--model", "lstm"], "both given"),
+        (["--size", "8", "720"], "--size: width is 8"),
+        (["--frames", "0"], "--frames 0"),
+        (["--seconds", "0"], "--seconds 0"),
+        (["--device", "abacus"], "--device abacus"),
+    ],
+)
+def test_wrong_use_is_one_line(arguments, message, capsys):
+    assert bench.command(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_the_default_is_the_model_that_deblur_would_take(monkeypatch, capsys):
+    asked = []
+
+    def note(name, clip, config):
+        asked.append(name)
+        return bench.Row(name, error="not run")
+
+    monkeypatch.setattr(bench, "measure", note)
+    assert bench.command(["--size", "16", "16", "--device", "cpu"]) == 0
+    assert asked == ["pahs-t"]
+    assert table(capsys.readouterr().out)["pahs-t"][4] == "not run"
+
+
+def test_the_module_runs_where_neither_cyclopts_nor_av_is_installed(tmp_path):
+    for name in ("cyclopts", "av", "rich"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('not installed here')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "pahs.bench", "--model", "lstm", *SMALL],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": f"{tmp_path}:{Path(bench.__file__).parents[1]}", "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert float(table(done.stdout)["lstm"][4]) > 0
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PahsError, match="cannot be written"):
+        bench.run(["lstm"], False, bench.BenchConfig(16, 16, 1, 0.1, "cpu"), tmp_path / "file" / "x.json")

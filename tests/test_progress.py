@@ -1,0 +1,37 @@
+"""The bar: frames, rate and time left on a terminal, silence elsewhere."""
+
+import io
+
+import pytest
+
+from pahs.progress import bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_sees_count_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with bar("clip.mp4", 5) as advance:
+        for _ in range(5):
+            advance()
+    shown = terminal.getvalue()
+    assert "clip.mp4" in shown
+    assert "5/5" in shown
+    assert "frames" in shown
+
+
+@pytest.mark.parametrize(("stream", "quiet"), [(Terminal, True), (io.StringIO, False)])
+def test_quiet_or_piped_sees_nothing(
+    stream: type[io.StringIO], quiet: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe = stream()
+    monkeypatch.setattr("sys.stderr", pipe)
+    with bar("clip.mp4", None, quiet=quiet) as advance:
+        advance(3)
+    assert pipe.getvalue() == ""
