@@ -251,7 +251,8 @@ def test_overfits_one_clip(name: str) -> None:
 def test_learns_to_deblur_one_clip(name: str) -> None:
     """With the frame added to the output, where the published network does not do so itself: in seconds."""
     config = NARROW[name]
-    torch.manual_seed(1)  # with so few units, some first weights leave too many of them dead: 0 does, 1 and 2 do not
+    # With so few units some first weights leave too many of them dead: seed 0 does, 1 and 2 do not.
+    torch.manual_seed(1)
     model = (config if isinstance(config, STFANConfig) else replace(config, global_skip=True)).build()
     blurry, sharp = textures()
     goal = F.mse_loss(blurry, sharp).item() / 2
