@@ -23,6 +23,7 @@ from pahs import bands
 from pahs.errors import PahsError
 from pahs.networks.contract import Deblurrer, Tensors
 from pahs.scenes import CutDetector
+from pahs.waiting import Waiting
 
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
@@ -151,12 +152,8 @@ class Scene:
         batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // pixels)
         self.chunk_chosen = chunk is not None
         self.plan = Plan(chunk or MAX_CHUNK, min(batch, chunk or MAX_CHUNK))
-        self._reset()
-
-    def _reset(self) -> None:
         self.images: list[Tensor] = []
-        self.features: list[Tensors] = []
-        self.waiting = 0
+        self.waiting = Waiting()
         self.state: Tensors | None = None
 
     def push(self, image: Tensor) -> None:
@@ -166,26 +163,24 @@ class Scene:
 
     def ready(self) -> Iterator[Tensor]:
         """Frames that have seen enough of the future, once a whole chunk of them has."""
-        while self.waiting >= self.plan.chunk + self.look_ahead:
+        while self.waiting.count >= self.plan.chunk + self.look_ahead:
             yield from self._restore()
 
     def finish(self) -> Iterator[Tensor]:
         """All frames that are left: the video or the scene ends here."""
         self._extract()
-        while self.waiting:
+        while self.waiting.count:
             yield from self._restore()
-        self._reset()
+        self.state = None
 
     def _extract(self) -> None:
         """Turn the collected images into features."""
         while self.images:
             features = self._fit(lambda plan: self._extract_batch(self.images[: plan.batch], plan))
-            if not self.features and not self.chunk_chosen:
+            if not self.chunk_chosen:
                 self._choose_chunk(features)
-            self.features.append(features)
-            taken = features[0].shape[1]
-            self.waiting += taken
-            del self.images[:taken]
+            self._fit(lambda plan: self.waiting.add(features, plan.chunk + self.look_ahead + plan.batch))  # noqa: B023
+            del self.images[: features[0].shape[1]]
 
     def _extract_batch(self, images: list[Tensor], plan: Plan) -> Tensors:
         frames = torch.stack([F.pad(x[None], self.padding, mode="reflect")[0] for x in images])[None]
@@ -199,36 +194,31 @@ class Scene:
         )
 
     def _choose_chunk(self, features: Tensors) -> None:
-        """The longest chunk whose waiting features fit, twice: once waiting and once side by side for the sweep."""
+        """The longest chunk whose features fit, with as much again for what the sweep makes of them."""
         frame_bytes = sum(x.numel() * x.element_size() for x in features) // features[0].shape[1]
         room = int(MEMORY_SHARE * free_memory(features[0].device)) // (2 * frame_bytes)
-        chunk = max(1, min(MAX_CHUNK, room - self.look_ahead))
+        chunk = max(1, min(self.plan.chunk, room - self.look_ahead))
         self.plan = replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk))
+        self.chunk_chosen = True
 
     def _restore(self) -> Iterator[Tensor]:
         """Propagate over everything that waits, and reconstruct a chunk."""
         latents = self._fit(self._propagate)
-        kept = latents[0].shape[1]
-        done = 0
-        while done < kept:
+        keep, done = latents[0].shape[1], 0
+        while done < keep:
             restored = self._fit(
                 lambda plan, done=done: self._reconstruct(latents, done, plan)  # type: ignore[misc]
             )
             done += restored.shape[1]
             for image in restored[0]:
                 yield image[:, : self.shape[1], : self.shape[2]]
+        # Not earlier: latents may be views of what waits.
+        with torch.inference_mode():
+            self.waiting.drop(keep)
 
     def _propagate(self, plan: Plan) -> Tensors:
-        keep = min(plan.chunk, self.waiting)
-        if len(self.features) > 1:
-            # Put back at once, so that the pieces are gone before the sweep needs room of its own.
-            self.features = [tuple(torch.cat(parts, 1) for parts in zip(*self.features, strict=True))]
-        (features,) = self.features
-        latents, state = self.model.propagate(features, self.state, keep)
-        # Only what succeeded is taken over: after a lack of memory the same call runs again with a smaller plan.
-        self.features = [tuple(x[:, keep:].clone() for x in features)] if self.waiting > keep else []
-        self.state = tuple(x.clone() for x in state)
-        self.waiting -= keep
+        keep = min(plan.chunk, self.waiting.count)
+        latents, self.state = self.model.propagate(self.waiting.features, self.state, keep)
         return latents
 
     def _reconstruct(self, latents: Tensors, start: int, plan: Plan) -> Tensor:

@@ -1,0 +1,50 @@
+"""The queue of features: first in, first out, in memory that does not move."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pahs.waiting import Waiting
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30), st.integers(1, 40))
+def test_it_is_a_queue(actions: list[tuple[bool, int]], most: int) -> None:
+    waiting, expected, made = Waiting(), list[int](), 0
+    for adds, amount in actions:
+        if adds:
+            numbers = torch.arange(made, made + amount, dtype=torch.float32)
+            wide = numbers.view(1, -1, 1, 1, 1).expand(1, amount, 2, 3, 4)
+            waiting.add((wide, -wide[..., :1]), most)
+            expected += range(made, made + amount)
+            made += amount
+        else:
+            gone = min(amount, waiting.count)
+            waiting.drop(gone)
+            del expected[:gone]
+        assert waiting.count == len(expected)
+        if made:
+            first, second = waiting.features
+            assert first.shape == (1, len(expected), 2, 3, 4)
+            assert first[0, :, 1, 2, 3].tolist() == expected
+            assert second[0, :, 0, 0, 0].tolist() == [-x for x in expected]
+
+
+def test_memory_is_taken_once_and_keeps_its_format() -> None:
+    waiting = Waiting()
+    places = list[int]()
+    for _ in range(50):
+        batch = torch.rand(3, 4, 5, 6).to(memory_format=torch.channels_last)
+        waiting.add((batch[None],), most=15)
+        places.append(waiting.features[0].data_ptr())
+        frame = waiting.features[0][:, -1]
+        assert frame.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(frame[0], batch[-1])
+        if waiting.count >= 12:
+            waiting.drop(8)
+    assert len(set(places[5:])) == 1
+
+
+def test_a_look_ahead_beyond_the_video_costs_nothing() -> None:
+    waiting = Waiting()
+    waiting.add((torch.rand(1, 2, 3, 4, 4),), most=10**9)
+    assert waiting.features[0].untyped_storage().nbytes() < 10**5
