@@ -152,9 +152,18 @@ def make_clip(
             for target, plane in zip(frame.planes, planes, strict=True):
                 np.frombuffer(target, plane.dtype).reshape(target.height, -1)[:, : target.width] = plane
             written.append(planes)
-            container.mux(video.encode(frame))
-        container.mux(video.encode(None))
+            packets = video.encode(frame)
+            container.mux(_decodable(packets))
+        container.mux(_decodable(video.encode(None)))
     return Clip(path, written, times, unit, packets_of(path, "audio") if audio else [])
+
+
+def _decodable(packets: list[av.Packet]) -> list[av.Packet]:
+    """With decoding times: in clips of one or two frames x265 leaves them unset."""
+    for packet in packets:
+        if not 0 <= (packet.pts - packet.dts) * packet.time_base < 3600:
+            packet.dts = packet.pts
+    return packets
 
 
 def _tone(stream: av.AudioStream, seconds: float) -> list[av.Packet]:

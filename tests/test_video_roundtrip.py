@@ -362,6 +362,17 @@ def test_one_frame_is_a_video(tmp_path):
     assert_same_samples(clip.path, report.dst)
 
 
+@pytest.mark.parametrize("frames", [1, 2])
+def test_a_very_short_deep_video_keeps_its_times(tmp_path, frames):
+    """HEVC without enough frames to reorder: several times, because what is left unset is random."""
+    clip = make_clip(tmp_path / "in.mkv", frames=frames, pix_fmt="yuv420p10le")
+    for attempt in range(5):
+        report = transform(clip.path, tmp_path / f"{attempt}.mp4", identity, encode=LOSSLESS)
+        assert probe(report.dst).codec == "hevc"
+        assert packet_times(report.dst, "video") == packet_times(clip.path, "video")
+        assert_same_samples(clip.path, report.dst)
+
+
 def test_reader_and_writer_alone(tmp_path):
     clip = make_clip(tmp_path / "in.mp4", frames=3, audio="aac")
     with VideoReader(clip.path) as reader:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _MP4_FAMILY = {"mp4", "mov", "ipod", "3gp", "3g2"}
 _ROTATES = _MP4_FAMILY | {"matroska", "webm"}
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_LONGEST_LEAD = 3600
+"""Seconds by which a frame may be decoded before it is shown; encoders need a few frames."""
 # What the muxer writes about its own file; copied from the source it would be wrong.
 _STALE_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "duration", "rotate"}
 
@@ -83,7 +85,16 @@ class VideoWriter:
         if frame.duration:
             picture.duration = frame.duration
         with self._user_errors():
-            self._container.mux(self._video.encode(picture))
+            self._mux(self._video.encode(picture))
+
+    def _mux(self, packets: list[Packet[VideoStream]]) -> None:
+        for packet in packets:
+            # In videos of one or two frames x265 leaves decoding times unset: they hold whatever was in memory.
+            if packet.pts is not None and packet.time_base is not None:
+                lead = None if packet.dts is None else (packet.pts - packet.dts) * packet.time_base
+                if lead is None or not 0 <= lead <= _LONGEST_LEAD:
+                    packet.dts = packet.pts
+            self._container.mux(packet)
 
     def copy(self, packet: Packet[Stream]) -> None:
         """Mux a packet of another stream of the source as it is."""
@@ -110,7 +121,7 @@ class VideoWriter:
             return
         try:
             with self._user_errors():
-                self._container.mux(self._video.encode(None))
+                self._mux(self._video.encode(None))
                 self._container.close()
                 self._temporary.replace(self.path)
         except BaseException:
