@@ -163,13 +163,12 @@ class PAHS(Deblurrer):
         each = len(reads) if self.backward_cell is None else len(reads) // 2
 
         def ahead() -> tuple[list[Tensor], Tensors]:
-            return self.forward_cell.sweep((at(reads[:each], t) for t in range(keep)), state)
+            return self.forward_cell.sweep(by_frame(reads[:each])[:keep], state)
 
         def back() -> list[Tensor]:
             if self.backward_cell is None:
                 return []
-            order = reversed(range(frames.shape[1]))
-            latents, _ = self.backward_cell.sweep((at(reads[each:], t) for t in order), None)
+            latents, _ = self.backward_cell.sweep(by_frame(reads[each:])[::-1], None)
             return latents[::-1][:keep]
 
         (past, after), future = side_by_side(ahead, back, frames.device)
@@ -182,6 +181,6 @@ class PAHS(Deblurrer):
         return frames + change if self.config.global_skip else change
 
 
-def at(reads: Sequence[Tensor], t: int) -> Tensors:
-    """What the cell reads at frame t."""
-    return tuple(x[:, t] for x in reads)
+def by_frame(reads: Sequence[Tensor]) -> list[Tensors]:
+    """What the cell reads, frame after frame."""
+    return list(zip(*(x.unbind(1) for x in reads), strict=True))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from pahs.train import make_model, make_step
 from pahs.training.checkpoint import write_atomically
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 KEPT_BATCHES = 32
 """Batches are made once and used in turn: what is timed is the step."""
+TOP = 25
+"""Operations in the table of where the time goes."""
 TIMED_FROM = 0.5
 """The first half of the steps is not timed."""
 
@@ -65,6 +68,7 @@ def bench_step(fabric: Fabric, recipe: Recipe, steps: int, out: Path) -> list[Ti
             timings.append(Timing(name, 0.0, 0.0, 0.0, [], traceback.format_exc()))
         print(line(timings[-1], timings[0]), flush=True)
     print(f"making a batch: {synthesis:.1f} ms", flush=True)
+    print(where_the_time_goes(fabric, recipe, batches[0]), flush=True)
     content = {"device": name_of(fabric.device), "batch_ms": synthesis, "steps": [asdict(t) for t in timings]}
     write_atomically(out / "step.json", json.dumps(content, indent=1).encode())
     return timings
@@ -96,6 +100,25 @@ def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Batch], 
     each = (time.monotonic() - since) / (steps - timed_from)
     memory = torch.cuda.max_memory_allocated() / 1e9 if fabric.device.type == "cuda" else 0.0
     return Timing(name, prepare_seconds, each * 1000, memory, losses.tolist())
+
+
+def where_the_time_goes(fabric: Fabric, recipe: Recipe, batch: Batch) -> str:
+    """A table of the operations that take longest in an eager step, with the shapes they work on."""
+    wish = replace(recipe, train=replace(recipe.train, step="eager", compile=False))
+    model = make_model(wish).to(fabric.device)
+    _, step, _ = make_step(fabric, wish, model)
+    step.prepare(*batch)
+    on_cuda = fabric.device.type == "cuda"
+    kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_cuda else [ProfilerActivity.CPU]
+    with profile(activities=kinds, record_shapes=True) as seen:
+        step(*batch)
+        wait(fabric.device)
+    order = "self_cuda_time_total" if on_cuda else "self_cpu_time_total"
+    averages = seen.key_averages(group_by_input_shape=True)
+    table: str = averages.table(
+        sort_by=order, row_limit=TOP, max_name_column_width=40, max_shapes_column_width=70
+    )
+    return table
 
 
 def time_batches(device: torch.device, batch: Callable[[], Batch], count: int) -> float:

@@ -208,6 +208,10 @@ class CapturedStep:
 
     def prepare(self, blurry: Tensor, sharp: Tensor) -> None:
         self.blurry, self.sharp = frames_last(blurry), frames_last(sharp)
+        # Warming up beside the main stream is meant; newer versions of torch would warn about it.
+        warns = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
+        if warns is not None:
+            warns(False)
         with self.update.rehearsed():
             side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream())
