@@ -97,6 +97,37 @@ def test_network_that_does_nothing_scores_like_its_input(dataset: PairedDataset)
     assert result.frames_per_second > 0
 
 
+def test_a_change_of_colour_shows(dataset: PairedDataset) -> None:
+    assert evaluate(Gain(), dataset).mean_over_frames.shift == (0, 0, 0)
+    result = evaluate(Gain(0.5), dataset)
+    for sequence, score in zip(dataset.sequences, result.sequences, strict=True):
+        for index, frame in enumerate(score.frames):
+            halved = sequence.read_blurry(index).mean((0, 1)) / 2
+            assert frame.shift == pytest.approx(-halved, abs=0.5)
+    red, green, blue = result.mean_over_frames.shift
+    assert f"R {red:+.2f}, G {green:+.2f}, B {blue:+.2f} levels" in markdown_table(result)
+
+
+def test_flicker_is_the_error_of_the_change_between_frames(dataset: PairedDataset) -> None:
+    result = evaluate(Previous(), dataset)
+    for sequence, score in zip(dataset.sequences, result.sequences, strict=True):
+        assert score.frames[0].flicker is None
+        blurry, sharp = (
+            np.stack([read(i) for i in range(len(sequence))]).astype(float)
+            for read in (sequence.read_blurry, sequence.read_sharp)
+        )
+        output = np.concatenate([blurry[:1], blurry[:-1]])
+        for clip, found in (
+            (output, [f.flicker for f in score.frames[1:]]),
+            (blurry, [f.blurry_flicker for f in score.frames[1:]]),
+        ):
+            assert found == pytest.approx(
+                np.abs(np.diff(clip, axis=0) - np.diff(sharp, axis=0)).mean((1, 2, 3))
+            )
+    one_pass_each = evaluate(Gain(), dataset, EvaluateOptions(replace_neighbour=True))
+    assert one_pass_each.mean_over_frames.flicker is None
+
+
 def test_the_two_averages_differ_when_lengths_do(dataset: PairedDataset) -> None:
     result = evaluate(Gain(0.9), dataset)
     per_sequence = [[frame.psnr for frame in s.frames] for s in result.sequences]

@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from pahs import __version__, runtime, weights
 from pahs.data.layouts import Kind, Layout, PairedDataset, Sequence, Split, open_dataset
@@ -39,7 +40,7 @@ from pahs.evaluation_report import (
     write_whole,
 )
 from pahs.flops import flops_per_frame, parameters
-from pahs.metrics import psnr, ssim
+from pahs.metrics import flicker, psnr, ssim
 from pahs.networks.contract import Deblurrer
 from pahs.progress import Advance, bar
 
@@ -204,13 +205,17 @@ def _score(
         outputs = stream(
             model, take.inputs(one), look_ahead=options.look_ahead, chunk=chunk, scene_cuts=options.scene_cuts
         )
+        last: _Pictures | None = None
         start = time.perf_counter()
         for position, output in enumerate(outputs):
             seconds += time.perf_counter() - start
             if position in one.scored:
                 index = take.chosen[position]
                 blurry, sharp = sequence.read_blurry(index), sequence.read_sharp(index)
-                scores[position] = _score_frame(sequence.sharp[index].name, output, blurry, sharp, device)
+                now = _Pictures.on(device, output, blurry, sharp)
+                scores[position] = _score_frame(sequence.sharp[index].name, now, last)
+                # Flicker needs the frame before, from the same pass.
+                last = now if len(take.passes) == 1 else None
                 if strip:
                     strip.offer(position, blurry, output, sharp)
             advance(1)
@@ -227,18 +232,35 @@ def _score(
     )
 
 
-def _score_frame(
-    name: str,
-    output: NDArray[np.uint8],
-    blurry: NDArray[np.uint8],
-    sharp: NDArray[np.uint8],
-    device: torch.device,
-) -> FrameScore:
-    # Not every accelerator has float64.
-    where = device if device.type == "cuda" else torch.device("cpu")
-    o, b, s = (torch.from_numpy(x).to(where).permute(2, 0, 1) for x in (output, blurry, sharp))
+@dataclass(frozen=True)
+class _Pictures:
+    """One frame three times, (3, H, W) uint8."""
+
+    output: Tensor
+    blurry: Tensor
+    sharp: Tensor
+
+    @classmethod
+    def on(cls, device: torch.device, *pictures: NDArray[np.uint8]) -> _Pictures:
+        # Not every accelerator has float64.
+        where = device if device.type == "cuda" else torch.device("cpu")
+        return cls(*(torch.from_numpy(x).to(where).permute(2, 0, 1) for x in pictures))
+
+
+def _score_frame(name: str, now: _Pictures, last: _Pictures | None) -> FrameScore:
+    o, b, s = now.output, now.blurry, now.sharp
     decibels = [None if math.isinf(x) else x for x in (psnr(o, s), psnr(b, s))]
-    return FrameScore(name, decibels[0], ssim(o, s), decibels[1], ssim(b, s))
+    red, green, blue = (o.double() - b.double()).mean((1, 2)).tolist()
+    return FrameScore(
+        frame=name,
+        psnr=decibels[0],
+        ssim=ssim(o, s),
+        blurry_psnr=decibels[1],
+        blurry_ssim=ssim(b, s),
+        shift=(red, green, blue),
+        flicker=flicker(last.output, o, last.sharp, s) if last else None,
+        blurry_flicker=flicker(last.blurry, b, last.sharp, s) if last else None,
+    )
 
 
 def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, name: str) -> ModelFacts:

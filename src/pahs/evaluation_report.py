@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pahs import configs
 from pahs.errors import PahsError
 
-FORMAT = "pahs-evaluation-1"
+FORMAT = "pahs-evaluation-2"
 REPLACE_PERIOD = 5
 """With `replace_neighbour`, one frame of any five consecutive ones is sharp: one in the window of a windowed net."""
 
@@ -52,6 +52,11 @@ class FrameScore:
     ssim: float
     blurry_psnr: float | None
     blurry_ssim: float
+    shift: tuple[float, float, float]
+    """Mean of output minus blurry frame, in levels of red, green and blue."""
+    flicker: float | None
+    """Levels by which the change since the last frame differs from the true change; None: no last frame."""
+    blurry_flicker: float | None
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,9 @@ class Means:
     ssim: float
     blurry_psnr: float | None
     blurry_ssim: float
+    shift: tuple[float, float, float]
+    flicker: float | None
+    blurry_flicker: float | None
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,7 @@ class SequenceScore:
 
     @property
     def mean(self) -> Means:
-        return _mean_of_frames(self.frames)
+        return _means(self.frames)
 
 
 @dataclass(frozen=True)
@@ -121,18 +129,12 @@ class Evaluation:
     @property
     def mean_over_sequences(self) -> Means:
         """The mean of the sequences' means: each sequence weighs the same."""
-        means = [sequence.mean for sequence in self.sequences]
-        return Means(
-            psnr=_mean(m.psnr for m in means),
-            ssim=_mean(m.ssim for m in means) or 0.0,
-            blurry_psnr=_mean(m.blurry_psnr for m in means),
-            blurry_ssim=_mean(m.blurry_ssim for m in means) or 0.0,
-        )
+        return _means([sequence.mean for sequence in self.sequences])
 
     @property
     def mean_over_frames(self) -> Means:
         """The mean of all frames: each frame weighs the same."""
-        return _mean_of_frames([frame for sequence in self.sequences for frame in sequence.frames])
+        return _means([frame for sequence in self.sequences for frame in sequence.frames])
 
     @property
     def frames_per_second(self) -> float:
@@ -165,13 +167,16 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _mean_of_frames(frames: Iterable[FrameScore]) -> Means:
-    frames = tuple(frames)
+def _means(scores: Sequence[FrameScore] | Sequence[Means]) -> Means:
+    red, green, blue = (_mean(x.shift[channel] for x in scores) or 0.0 for channel in range(3))
     return Means(
-        psnr=_mean(f.psnr for f in frames),
-        ssim=_mean(f.ssim for f in frames) or 0.0,
-        blurry_psnr=_mean(f.blurry_psnr for f in frames),
-        blurry_ssim=_mean(f.blurry_ssim for f in frames) or 0.0,
+        psnr=_mean(x.psnr for x in scores),
+        ssim=_mean(x.ssim for x in scores) or 0.0,
+        blurry_psnr=_mean(x.blurry_psnr for x in scores),
+        blurry_ssim=_mean(x.blurry_ssim for x in scores) or 0.0,
+        shift=(red, green, blue),
+        flicker=_mean(x.flicker for x in scores),
+        blurry_flicker=_mean(x.blurry_flicker for x in scores),
     )
 
 
@@ -230,7 +235,20 @@ def markdown_table(evaluation: Evaluation) -> str:
         if missing
         else []
     )
-    return "\n".join([facts, "", f"Protocol: {evaluation.protocol}.", "", *lines, *note]) + "\n"
+    beside = _beside(evaluation.mean_over_frames)
+    return "\n".join([facts, "", f"Protocol: {evaluation.protocol}.", "", *lines, "", beside, *note]) + "\n"
+
+
+def _beside(mean: Means) -> str:
+    """What a viewer would notice before the PSNR: another colour, and flicker."""
+    red, green, blue = mean.shift
+    text = f"Colour: output minus input R {red:+.2f}, G {green:+.2f}, B {blue:+.2f} levels."
+    if mean.flicker is not None and mean.blurry_flicker is not None:
+        text += (
+            f" Flicker: changes between frames differ from the true ones by {mean.flicker:.2f} levels "
+            f"(blurry input: {mean.blurry_flicker:.2f})."
+        )
+    return text
 
 
 def _row(name: str, frames: int, mean: Means) -> tuple[str, ...]:

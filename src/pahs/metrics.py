@@ -50,6 +50,13 @@ def ssim(a: Picture, b: Picture, data_range: float | None = None) -> float:
     return total / len(x)
 
 
+def flicker(last: Tensor, now: Tensor, true_last: Tensor, true_now: Tensor) -> float:
+    """Mean distance of the change between two frames from the true change, in the pictures' own unit."""
+    change = now.double() - last.double()
+    true_change = true_now.double() - true_last.double()
+    return float((change - true_change).abs().mean())
+
+
 def _prepare(a: Picture, b: Picture, data_range: float | None) -> tuple[Tensor, Tensor, float]:
     if isinstance(a, Tensor) is not isinstance(b, Tensor):
         raise ValueError("compare two arrays or two tensors: their channels lie on different axes")
