@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pahs import bench, cli, weights
+from pahs import bench, bench_setup, cli, weights
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig
 
@@ -117,7 +117,7 @@ def test_the_clip_has_detail_and_moves():
     clip = bench.moving_texture(4, 40, 56, torch.device("cpu"))
     assert len(clip) == 4 and clip[0].shape == (3, 40, 56)
     assert all(x.min() >= 0 and x.max() <= 1 and x.std() > 0.05 for x in clip)
-    step = bench.PIXELS_PER_FRAME
+    step = bench_setup.PIXELS_PER_FRAME
     assert torch.equal(clip[1][:, :-step, :-step], clip[0][:, step:, step:])
     assert not torch.allclose(clip[0], clip[1], atol=0.05)
 
@@ -152,21 +152,26 @@ def test_the_default_is_the_model_that_deblur_would_take(monkeypatch, capsys):
     assert table(capsys.readouterr().out)["pahs-t"][4] == "not run"
 
 
-def test_the_module_runs_where_neither_cyclopts_nor_av_is_installed(tmp_path):
+@pytest.mark.parametrize("which", [[], ["--reference"]])
+def test_the_module_runs_where_neither_cyclopts_nor_av_is_installed(which, tmp_path):
     for name in ("cyclopts", "av", "rich"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not installed here')\n")
+    narrow = str(tmp_path / "narrow.safetensors")
+    weights.save(PAHSConfig(width=6, shared_extractor=True, look_ahead=2).build(), narrow)
     done = subprocess.run(
-        [sys.executable, "-m", "pahs.bench", "--model", "lstm", *SMALL],
+        [sys.executable, "-m", "pahs.bench", *which, "--model", narrow, *SMALL],
         capture_output=True,
         text=True,
         check=False,
         env={"PYTHONPATH": f"{tmp_path}:{Path(bench.__file__).parents[1]}", "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert float(table(done.stdout)["lstm"][4]) > 0
+    rows = table(done.stdout)
+    assert float(rows["ours"][2] if which else rows[narrow][4]) > 0
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PahsError, match="cannot be written"):
-        bench.run(["lstm"], False, bench.BenchConfig(16, 16, 1, 0.1, "cpu"), tmp_path / "file" / "x.json")
+        task = bench.Task(("lstm",), json_file=tmp_path / "file" / "x.json")
+        bench.run(task, bench.BenchConfig(16, 16, 1, 0.1, "cpu"))

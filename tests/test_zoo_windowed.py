@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -15,9 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-import pahs
 from pahs.networks.arvo import ARVoConfig
-from pahs.networks.contract import Deblurrer, ModelConfig
+from pahs.networks.contract import ModelConfig
 from pahs.networks.edvr import EDVRConfig
 from pahs.networks.pwcnet import PWCConfig
 from pahs.networks.sampling import (
@@ -29,73 +26,10 @@ from pahs.networks.sampling import (
     warp,
 )
 from pahs.networks.tsp import TSP, TSPConfig, sharpness_prior
+from zoo import NARROW, build, clip
 
-NARROW: dict[str, ModelConfig] = {
-    "edvr-l": EDVRConfig(width=8, groups=2, extract_blocks=1, trunk_blocks=2, output_width=6),
-    "edvr-m": EDVRConfig(
-        width=8, groups=4, extract_blocks=1, trunk_blocks=1, output_width=4, predeblur=False
-    ),
-    "tsp": TSPConfig(width=4, blocks=1, flow=PWCConfig(narrow=8, reach=2)),
-    "arvo": ARVoConfig(width=12, trunk_blocks=2),
-}
 REACH = {"edvr-l": 2, "edvr-m": 2, "tsp": 2, "arvo": 1}
-every = pytest.mark.parametrize("name", NARROW)
-
-
-def build(name: str, seed: int = 0) -> Deblurrer:
-    """A network whose offsets, flows and attention are at work, as after training: some of them start at zero."""
-    torch.manual_seed(seed)
-    model = NARROW[name].build().eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.05 * torch.randn_like(p))
-    return model
-
-
-def clip(frames: int, batch: int = 1, seed: int = 1, height: int = 16, width: int = 32) -> Tensor:
-    return torch.rand(batch, frames, 3, height, width, generator=torch.Generator().manual_seed(seed))
-
-
-def stream(model: Deblurrer, frames: Tensor, keeps: list[int]) -> Tensor:
-    """Drive the three stages as the engine does: chunks of frames to keep, each with its look-ahead."""
-    state, done, restored = None, 0, []
-    for keep in keeps:
-        features = model.extract(frames[:, done : done + keep + model.contract.look_ahead])
-        latents, state = model.propagate(features, state, keep)
-        restored.append(model.reconstruct(latents))
-        done += keep
-    assert done == frames.shape[1]
-    return torch.cat(restored, 1)
-
-
-# What every system must do
-
-
-@every
-def test_returns_every_frame_at_its_size(name: str) -> None:
-    model = build(name)
-    with torch.no_grad():
-        for frames in (clip(1), clip(2), clip(4, batch=2)):
-            restored = model(frames)
-            assert restored.shape == frames.shape
-            assert restored.isfinite().all()
-
-
-@every
-def test_accepts_any_multiple_that_the_contract_allows(name: str) -> None:
-    model = build(name)
-    step = model.contract.multiple_of
-    frames = clip(2, height=16 + step, width=16 + 3 * step)
-    with torch.no_grad():
-        assert model(frames).shape == frames.shape
-
-
-@every
-def test_gradient_reaches_every_parameter(name: str) -> None:
-    model = build(name).train()
-    model(clip(3)).square().mean().backward()
-    idle = [path for path, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert not idle
+every = pytest.mark.parametrize("name", REACH)
 
 
 @every
@@ -125,24 +59,6 @@ def test_each_frame_is_what_its_window_alone_gives(name: str) -> None:
 
 
 @every
-@pytest.mark.parametrize("keeps", [[1, 1, 1, 1, 1, 1, 1], [3, 1, 3], [5, 2], [6, 1]])
-def test_streamed_is_the_whole_clip(name: str, keeps: list[int]) -> None:
-    model = build(name)
-    frames = clip(7)
-    with torch.no_grad():
-        torch.testing.assert_close(stream(model, frames, keeps), model(frames), atol=1e-5, rtol=0)
-
-
-@every
-def test_the_engine_returns_the_whole_clip(name: str) -> None:
-    model = build(name)
-    frames = clip(5)
-    restored = list(pahs.stream(model, frames[0], chunk=2, scene_cuts=False))
-    with torch.no_grad():
-        torch.testing.assert_close(torch.stack(restored), model(frames)[0], atol=1e-5, rtol=0)
-
-
-@every
 def test_more_look_ahead_than_the_window_needs_changes_nothing(name: str) -> None:
     model = build(name)
     features = model.extract(clip(6))
@@ -153,118 +69,6 @@ def test_more_look_ahead_than_the_window_needs_changes_nothing(name: str) -> Non
         ):
             for a, b in zip(more, less, strict=True):
                 assert torch.equal(a, b)
-
-
-@every
-def test_state_does_not_grow(name: str) -> None:
-    model = build(name)
-    ahead = model.contract.look_ahead
-    frames, state, sizes = clip(4 + ahead), None, []
-    with torch.no_grad():
-        for t in range(4):
-            _, state = model.propagate(model.extract(frames[:, t : t + 1 + ahead]), state, 1)
-            sizes.append([tuple(x.shape) for x in state])
-            # What a caller keeps must not hold on to the memory of a chunk.
-            assert all(x.untyped_storage().nbytes() == x.nbytes for x in state)
-    assert all(size == sizes[0] for size in sizes)
-
-
-@every
-def test_batch_of_two_is_two_single_runs(name: str) -> None:
-    model = build(name)
-    frames = clip(3, batch=2)
-    with torch.no_grad():
-        singles = torch.cat([model(frames[:1]), model(frames[1:])])
-        torch.testing.assert_close(model(frames), singles, atol=1e-5, rtol=0)
-
-
-@every
-def test_halos_make_a_band_exact(name: str) -> None:
-    # In double precision, so that the faint outer edge of what the layers reach shows.
-    model = build(name).double()
-    reach, ahead = model.contract.extract_halo, model.contract.reconstruct_halo
-    assert ahead is not None
-    top = max(reach or 0, ahead) + 16
-    bottom, height = top + 16, 2 * top + 16
-    frames = clip(1, height=height, width=16).double()
-    with torch.no_grad():
-        features = model.extract(frames)
-        if reach is not None:
-            band = model.extract(frames[..., top - reach : bottom + reach, :])
-            for whole, part in zip(features, band, strict=True):
-                s = height // whole.shape[3]
-                inner = part[..., reach // s : (reach + bottom - top) // s, :]
-                torch.testing.assert_close(inner, whole[..., top // s : bottom // s, :], atol=1e-12, rtol=0)
-        latents, _ = model.propagate(features, None, 1)
-        scaled = [(x, height // x.shape[3]) for x in latents]
-        cut = tuple(x[..., (top - ahead) // s : (bottom + ahead) // s, :] for x, s in scaled)
-        inner = model.reconstruct(cut)[..., ahead : ahead + bottom - top, :]
-        whole = model.reconstruct(latents)[..., top:bottom, :]
-        torch.testing.assert_close(inner, whole, atol=1e-12, rtol=0)
-
-
-@every
-def test_memory_format_does_not_matter(name: str) -> None:
-    model, frames = build(name), clip(3)
-    with torch.no_grad():
-        plain = model(frames)
-        torch.testing.assert_close(
-            model.to(memory_format=torch.channels_last)(frames), plain, atol=1e-5, rtol=0
-        )
-
-
-@every
-def test_double_precision_agrees(name: str) -> None:
-    model, frames = build(name), clip(3)
-    with torch.no_grad():
-        single = model(frames)
-        double = model.double()(frames)
-    assert double.dtype == torch.float32, "frames keep their own precision"
-    torch.testing.assert_close(double, single, atol=1e-3, rtol=0)
-
-
-@pytest.fixture(scope="module")
-def bf16() -> None:
-    """bf16 convolutions kill the process on some CPUs, so ask a process that may die."""
-    probe = (
-        "import torch; x = torch.rand(1, 8, 16, 16).bfloat16();"
-        "torch.nn.Conv2d(8, 8, 3).bfloat16()(x); torch.nn.ConvTranspose2d(8, 8, 3).bfloat16()(x)"
-    )
-    if subprocess.run([sys.executable, "-c", probe], capture_output=True, timeout=120).returncode:
-        pytest.skip("this CPU cannot run bf16 convolutions")
-
-
-@every
-@pytest.mark.usefixtures("bf16")
-def test_bf16_is_close_and_keeps_the_frames_precision(name: str) -> None:
-    model, frames = build(name), clip(3)
-    with torch.no_grad():
-        exact = model(frames)
-        rounded = model.bfloat16()(frames)
-    assert rounded.dtype == frames.dtype
-    assert (rounded - exact).abs().mean() < 0.03 * (1 + exact.abs().mean())
-
-
-@every
-def test_overfits_one_clip(name: str) -> None:
-    sharp = clip(2, seed=5, height=16, width=16)
-    sharp = F.interpolate(sharp.flatten(0, 1)[..., ::4, ::4], scale_factor=4, mode="bilinear").view_as(sharp)
-    blurry = F.avg_pool2d(sharp.flatten(0, 1), 5, 1, 2, count_include_pad=False).view_as(sharp)
-    torch.manual_seed(1)
-    model = NARROW[name].build().train()
-    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-    losses = []
-    for _ in range(150):
-        loss = F.mse_loss(model(blurry), sharp)
-        optimiser.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        losses.append(loss.item())
-        # A network without a skip starts far off: it must at least beat a grey frame.
-        if losses[-1] < min(losses[0] / 3, 0.9 * sharp.var().item()):
-            return
-    pytest.fail(f"loss went from {losses[0]:.4f} to {losses[-1]:.4f} only")
 
 
 # Sizes
