@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pahs import bench, bench_setup, cli, weights
+from pahs import bench, cli, weights
+from pahs.benchmarks import setup
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig
 
@@ -117,7 +118,7 @@ def test_the_clip_has_detail_and_moves():
     clip = bench.moving_texture(4, 40, 56, torch.device("cpu"))
     assert len(clip) == 4 and clip[0].shape == (3, 40, 56)
     assert all(x.min() >= 0 and x.max() <= 1 and x.std() > 0.05 for x in clip)
-    step = bench_setup.PIXELS_PER_FRAME
+    step = setup.PIXELS_PER_FRAME
     assert torch.equal(clip[1][:, :-step, :-step], clip[0][:, step:, step:])
     assert not torch.allclose(clip[0], clip[1], atol=0.05)
 
@@ -159,7 +160,7 @@ def test_the_module_runs_where_neither_cyclopts_nor_av_is_installed(which, tmp_p
     narrow = str(tmp_path / "narrow.safetensors")
     weights.save(PAHSConfig(width=6, shared_extractor=True, look_ahead=2).build(), narrow)
     done = subprocess.run(
-        [sys.executable, "-m", "pahs.bench", *which, "--model", narrow, *SMALL],
+        [sys.executable, "-m", "pahs.bench", *which, "--model", narrow, *SMALL, "--seconds", "0.05"],
         capture_output=True,
         text=True,
         check=False,

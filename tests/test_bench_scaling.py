@@ -7,14 +7,15 @@ import json
 import pytest
 from PIL import Image
 
-from pahs import bench_scaling, cli, weights
-from pahs.bench_scaling import Point, Scaling
+from pahs import cli, weights
+from pahs.benchmarks import scaling
+from pahs.benchmarks.scaling import Point, Scaling
 from pahs.networks import PAHSConfig
 from test_bench import table
 
 
 def test_the_command_measures_sizes_and_lengths_and_draws(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bench_scaling, "SIZES", ((32, 16), (48, 32), (640, 360)))
+    monkeypatch.setattr(scaling, "SIZES", ((32, 16), (48, 32), (640, 360)))
     narrow = tmp_path / "narrow.safetensors"
     weights.save(PAHSConfig(width=6, shared_extractor=True, look_ahead=2).build(), narrow)
     picture, numbers = tmp_path / "curves.png", tmp_path / "numbers.json"
@@ -32,18 +33,18 @@ def test_the_command_measures_sizes_and_lengths_and_draws(tmp_path, monkeypatch,
     for point in stored["sizes"]:
         assert point["frames_per_second"] == pytest.approx(3 / point["seconds"])
     with Image.open(picture) as image:
-        assert image.size == (2 * bench_scaling.PANEL[0], bench_scaling.PANEL[1])
+        assert image.size == (2 * scaling.PANEL[0], scaling.PANEL[1])
         assert len(image.getcolors(1 << 16)) > 3
 
 
 def test_memory_has_columns_and_a_row_of_panels(tmp_path):
-    sizes = tuple(Point(w, h, 10, w * h / 1e5, w * h * 100) for w, h in bench_scaling.SIZES)
+    sizes = tuple(Point(w, h, 10, w * h / 1e5, w * h * 100) for w, h in scaling.SIZES)
     lengths = tuple(Point(3840, 2160, 10 * times, times, 1 << 30) for times in (1, 10))
     lengths = (lengths[0], Point(3840, 2160, 100, 10, int(1.02 * 2**30)))
     result = Scaling("m", sizes, lengths, "c")
-    rows = table(bench_scaling.markdown(result))
+    rows = table(scaling.markdown(result))
     assert rows["1280x720"] == ["10", "1.085", "1.00", "0.086", "100"]
     assert rows["10"][1:] == ["1.000", "+0.0 %"] and rows["100"][1:] == ["1.020", "+2.0 %"]
-    bench_scaling.plot(result, tmp_path / "new" / "curves.png")
+    scaling.plot(result, tmp_path / "new" / "curves.png")
     with Image.open(tmp_path / "new" / "curves.png") as image:
-        assert image.size == (2 * bench_scaling.PANEL[0], 2 * bench_scaling.PANEL[1])
+        assert image.size == (2 * scaling.PANEL[0], 2 * scaling.PANEL[1])

@@ -2,6 +2,8 @@
 
     python -m pahs.bench --zoo --device cuda
     python -m pahs.bench --model pahs-s runs/mine/weights.safetensors --size 640 360
+    python -m pahs.bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
+    python -m pahs.bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
 
 Timed is the network in the engine, as `pahs deblur` runs it: from the first frame given to the last frame returned,
 with frames that already lie on the device, and neither video files nor scene cuts.
@@ -11,23 +13,21 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pahs import runtime, weights
+from pahs.benchmarks import compare, scaling
+from pahs.benchmarks.files import check_file
+from pahs.benchmarks.setup import BenchConfig, device_name, moving_texture, settle, wait, write_json
 from pahs.engine import stream
 from pahs.errors import PahsError
-from pahs.evaluation_report import write_whole
 from pahs.flops import flops_per_frame, parameters
 from pahs.networks import PRESETS, Deblurrer
 
@@ -45,31 +45,6 @@ PAPER_SPEED = {
 """Frames per second in the paper, at 1280x720; it does not name the GPU."""
 PROBE = 4
 """Frames that tell how long a clip there is time for; also the shortest clip that is timed."""
-PIXELS_PER_FRAME = 5
-"""How far the texture moves from one frame to the next."""
-
-
-@dataclass(frozen=True)
-class BenchConfig:
-    """What every network is given."""
-
-    width: int = 1280
-    height: int = 720
-    frames: int = 32
-    """Length of the clip at most."""
-    seconds: float = 2.0
-    """A network that would need longer for the clip is timed on the first frames of it."""
-    device: str = "auto"
-    precision: str = "auto"
-
-    def __post_init__(self) -> None:
-        for name in ("width", "height"):
-            if getattr(self, name) < 16:
-                raise PahsError(f"--size: {name} is {getattr(self, name)}; the smallest frames are 16x16")
-        if self.frames < 1:
-            raise PahsError(f"--frames {self.frames}: use 1 or more")
-        if self.seconds <= 0:
-            raise PahsError(f"--seconds {self.seconds}: it must be above 0")
 
 
 @dataclass(frozen=True)
@@ -121,15 +96,10 @@ class Bench:
 
 def bench(names: Sequence[str], config: BenchConfig, say: Callable[[str], None] = lambda _: None) -> Bench:
     """Measure networks one after the other; `names` are presets (random weights) or weights files."""
-    device = runtime.choose_device(config.device)
-    dtype = runtime.choose_dtype(config.precision, device)
-    precision = next(key for key, value in runtime.DTYPES.items() if value == dtype)
-    config = replace(config, device=str(device), precision=precision)
+    config = settle(config)
+    device = torch.device(config.device)
     for name in names:
-        if name not in PRESETS and not Path(name).is_file():
-            raise PahsError(
-                f"--model {name}: no model and no file of this name; `pahs models` lists the names"
-            )
+        check_model(name)
     clip = moving_texture(config.frames, config.height, config.width, device)
     rows = []
     for number, name in enumerate(names, 1):
@@ -138,18 +108,9 @@ def bench(names: Sequence[str], config: BenchConfig, say: Callable[[str], None] 
     return Bench(tuple(rows), config, device_name(device), torch.__version__)
 
 
-def moving_texture(frames: int, height: int, width: int, device: torch.device) -> list[Tensor]:
-    """(3, H, W) frames in [0, 1]: random detail at many scales, moving diagonally."""
-    random = torch.Generator(device).manual_seed(0)
-    room = PIXELS_PER_FRAME * frames
-    rows, columns = height + room, width + room
-    canvas = torch.zeros(1, 3, rows, columns, device=device)
-    for scale in (2, 8, 32, 128):
-        grid = (1, 3, max(2, rows // scale), max(2, columns // scale))
-        coarse = torch.rand(grid, generator=random, device=device)
-        canvas += F.interpolate(coarse, (rows, columns), mode="bilinear") / 4
-    starts = [PIXELS_PER_FRAME * t for t in range(frames)]
-    return [canvas[0, :, t : t + height, t : t + width].clone() for t in starts]
+def check_model(name: str) -> None:
+    if name not in PRESETS and not Path(name).is_file():
+        raise PahsError(f"--model {name}: no model and no file of this name; `pahs models` lists the names")
 
 
 def measure(name: str, clip: list[Tensor], config: BenchConfig) -> Row:
@@ -229,26 +190,6 @@ def run_through(network: Deblurrer, clip: list[Tensor], device: torch.device) ->
     return took
 
 
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
-
-
-def cpu_name() -> str:
-    """The processor's own name where the system tells it, else its architecture."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def summary(row: Row) -> str:
     if row.speed is None:
         return f"{row.model}: {row.error}"
@@ -282,21 +223,60 @@ def markdown(result: Bench) -> str:
     return "\n".join(lines)
 
 
-def run(names: Sequence[str], zoo: bool, config: BenchConfig, json_file: Path | None = None) -> Bench:
+@dataclass(frozen=True)
+class Task:
+    """What the command line asks for."""
+
+    names: tuple[str, ...] = ()
+    """Models; none: the one that `pahs deblur` would take."""
+    zoo: bool = False
+    reference: bool = False
+    scaling: bool = False
+    file: Path | None = None
+    """A video for `reference` to measure from file to file."""
+    plot: Path | None = None
+    """Where `scaling` draws."""
+    json_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        if sum((self.zoo, self.reference, self.scaling)) > 1:
+            raise PahsError("--zoo, --reference and --scaling are three measurements; keep one of them")
+        if self.zoo and self.names:
+            raise PahsError("--zoo and --model are both given; keep one of them")
+        if (self.reference or self.scaling) and len(self.names) > 1:
+            raise PahsError(f"--model {' '.join(self.names)}: --reference and --scaling measure one model")
+        if self.file is not None and not self.reference:
+            raise PahsError("--file: only --reference measures a video file; give both")
+        if self.plot is not None and not self.scaling:
+            raise PahsError("--plot: only --scaling draws; give both")
+
+
+def run(task: Task, config: BenchConfig) -> None:
     """What both command lines do: measure, tell on stderr how it goes, print the table, write the numbers."""
-    if zoo and names:
-        raise PahsError("--zoo and --model are both given; keep one of them")
-    chosen = (
-        list(PRESETS) if zoo else list(names) or [runtime.default_model(runtime.choose_device(config.device))]
-    )
-    result = bench(chosen, config, lambda line: print(line, file=sys.stderr, flush=True))
-    print(markdown(result))
-    if json_file is not None:
+    names = task.names or (runtime.default_model(runtime.choose_device(config.device)),)
+    for name in names:
+        check_model(name)
+    if task.reference:
+        if task.file is not None:
+            check_file(task.file)
+        comparison = compare.compare(names[0], config, task.file, say)
+        text, content = compare.markdown(comparison), compare.numbers(comparison)
+    elif task.scaling:
+        curves = scaling.scale(names[0], lambda settled: build(names[0], settled), config, say)
+        text, content = scaling.markdown(curves), scaling.numbers(curves)
+        if task.plot is not None:
+            scaling.plot(curves, task.plot)
+    else:
+        result = bench(list(PRESETS) if task.zoo else names, config, say)
         rows = [{**asdict(row), "frames_per_second": row.speed} for row in result.rows]
-        content = {"conditions": result.conditions, **asdict(result), "rows": rows}
-        text = json.dumps(content, indent=1)
-        write_whole(json_file, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
-    return result
+        text, content = markdown(result), {"conditions": result.conditions, **asdict(result), "rows": rows}
+    print(text)
+    if task.json_file is not None:
+        write_json(task.json_file, content)
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def command(arguments: Sequence[str] | None = None) -> int:
@@ -305,25 +285,28 @@ def command(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m pahs.bench", description="Speed, memory and arithmetic of networks."
     )
-    parser.add_argument("--zoo", action="store_true", help="every model of `pahs models`")
-    parser.add_argument("--model", "-m", nargs="+", default=[], metavar="NAME", help="names or weights files")
-    parser.add_argument(
-        "--size", nargs=2, type=int, default=(default.width, default.height), metavar=("W", "H")
-    )
-    parser.add_argument("--frames", type=int, default=default.frames, help="length of the clip at most")
-    parser.add_argument("--seconds", type=float, default=default.seconds, help="time for a model, about")
-    parser.add_argument("--device", default=default.device, help="auto, cpu or cuda")
-    parser.add_argument("--precision", default=default.precision, help="auto, fp32, bf16 or fp16")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every number here")
-    options = parser.parse_args(arguments)
+    add = parser.add_argument
+    add("--zoo", action="store_true", help="every model of `pahs models`")
+    add("--reference", action="store_true", help="the paper's inference as it is written, and ours")
+    add("--scaling", action="store_true", help="sizes up to --size, and up to ten times --frames")
+    add("--model", "-m", nargs="+", default=[], metavar="NAME", help="names or weights files")
+    add("--size", nargs=2, type=int, default=(default.width, default.height), metavar=("W", "H"))
+    add("--frames", type=int, default=default.frames, help="length of the clip at most")
+    add("--seconds", type=float, default=default.seconds, help="time for a model, about")
+    add("--file", type=Path, metavar="VIDEO", help="with --reference: measure this file to file, too")
+    add("--plot", type=Path, metavar="PNG", help="with --scaling: draw the curves here")
+    add("--json", type=Path, metavar="FILE", help="write every number here")
+    add("--device", default=default.device, help="auto, cpu or cuda")
+    add("--precision", default=default.precision, help="auto, fp32, bf16 or fp16")
+    wish = parser.parse_args(arguments)
     try:
-        width, height = options.size
-        config = BenchConfig(
-            width, height, options.frames, options.seconds, options.device, options.precision
-        )
-        run(options.model, options.zoo, config, options.json)
+        width, height = wish.size
+        config = BenchConfig(width, height, wish.frames, wish.seconds, wish.device, wish.precision)
+        names = tuple(wish.model)
+        task = Task(names, wish.zoo, wish.reference, wish.scaling, wish.file, wish.plot, wish.json)
+        run(task, config)
     except PahsError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 2
     return 0
 

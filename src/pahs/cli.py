@@ -308,6 +308,12 @@ def evaluate(
 def bench(
     *,
     zoo: Annotated[bool, Parameter(negative="", help="Every model of `pahs models`.")] = False,
+    reference: Annotated[
+        bool, Parameter(negative="", help="The paper's inference as it is written, and ours, stage by stage.")
+    ] = False,
+    scaling: Annotated[
+        bool, Parameter(negative="", help="Sizes up to --size, and videos up to ten times --frames.")
+    ] = False,
     names: Annotated[
         list[str],
         Parameter(
@@ -315,23 +321,29 @@ def bench(
             alias="-m",
             negative="",
             consume_multiple=True,
-            help="Names from `pahs models` (with random weights), or .safetensors files.",
+            help="Names from `pahs models`, or .safetensors files.",
         ),
     ] = [],  # noqa: B006 - cyclopts reads the default, nothing changes it
     size: Annotated[tuple[int, int], Parameter(help="Width and height of the frames.")] = (1280, 720),
     frames: Annotated[int, Parameter(help="Length of the clip at most.")] = 32,
     seconds: Annotated[float, Parameter(help="Time for a model, about: a slow one sees fewer frames.")] = 2.0,
+    file: Annotated[
+        Path | None, Parameter(help="With --reference: measure this video from file to file, too.")
+    ] = None,
+    plot: Annotated[Path | None, Parameter(help="With --scaling: draw the curves into this PNG.")] = None,
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write every number here.")] = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
 ) -> None:
     """Measure models side by side: parameters, arithmetic, frames per second, memory.
 
-    Every model gets the same frames, which lie on the device already: no video file is read or written.
+    Every model gets the same frames, which lie on the device already. Weights are random where speed alone counts.
     """
-    from pahs.bench import BenchConfig, run
+    from pahs.bench import Task, run
+    from pahs.benchmarks.setup import BenchConfig
 
-    run(names, zoo, BenchConfig(*size, frames, seconds, device, precision), json_file)
+    task = Task(tuple(names), zoo, reference, scaling, file, plot, json_file)
+    run(task, BenchConfig(*size, frames, seconds, device, precision))
 
 
 def say(line: str) -> None:

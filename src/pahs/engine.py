@@ -218,7 +218,9 @@ class Scene:
 
     def _propagate(self, plan: Plan) -> Tensors:
         keep = min(plan.chunk, self.waiting.count)
-        latents, self.state = self.model.propagate(self.waiting.features, self.state, keep)
+        # Not all that waits: how many frames one batch brought must change neither the work nor the result.
+        seen = tuple(x[:, : keep + self.look_ahead] for x in self.waiting.features)
+        latents, self.state = self.model.propagate(seen, self.state, keep)
         return latents
 
     def _reconstruct(self, latents: Tensors, start: int, plan: Plan) -> Tensor:

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from clips import make_clip
-from pahs import bench, bench_reference, cli, weights
-from pahs.bench_reference import FEW, Contender
-from pahs.bench_setup import BenchConfig
+from pahs import bench, cli, weights
+from pahs.benchmarks import compare
+from pahs.benchmarks.compare import FEW, Contender
+from pahs.benchmarks.setup import BenchConfig
 from pahs.engine import MAX_CHUNK
 from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
@@ -65,19 +66,19 @@ def test_one_command_measures_both_and_the_file(narrow, tmp_path, capsys):
 
 
 def test_networks_without_bundled_weights_get_random_ones():
-    first, origin = bench_reference.load("pahs-s-paper")
-    second, _ = bench_reference.load("pahs-s-paper")
+    first, origin = compare.load("pahs-s-paper")
+    second, _ = compare.load("pahs-s-paper")
     assert origin == "random weights"
     assert torch.equal(first.forward_cell.fuse.weight, second.forward_cell.fuse.weight)
-    assert bench_reference.load("pahs-t")[1] == "bundled weights"
+    assert compare.load("pahs-t")[1] == "bundled weights"
 
 
 def test_a_lower_precision_is_compared_with_our_own_float32(narrow):
-    network, _ = bench_reference.load(str(narrow))
-    work = bench_reference.count_work(network, 32, 32)
+    network, _ = compare.load(str(narrow))
+    work = compare.count_work(network, 32, 32)
     names = [
         (trial.name, trial.precision, trial.tf32, trial.against)
-        for trial in bench_reference.trials(network, work, BenchConfig(32, 32, 4, 1, "cuda:0", "bf16"))
+        for trial in compare.trials(network, work, BenchConfig(32, 32, 4, 1, "cuda:0", "bf16"))
     ]
     assert names == [
         ("literal reference", "fp32", False, ""),
@@ -92,11 +93,11 @@ def test_differences_are_over_all_compared_frames():
     row = Contender("x", "fp32", 1.0, 1.0, 1, 1.0, None)
     these = [torch.zeros(3, 4, 4), torch.full((3, 4, 4), 0.5), torch.ones(3, 4, 4)]
     those = [torch.zeros(3, 4, 4), torch.full((3, 4, 4), 0.6)]
-    found = bench_reference.differ(row, "y", these, those)
+    found = compare.differ(row, "y", these, those)
     assert (found.against, found.compared) == ("y", 2)
     assert found.max_difference == pytest.approx(0.1, rel=1e-5)
     assert found.psnr == pytest.approx(23.0103, abs=1e-3)
-    equal = bench_reference.differ(row, "y", these, these)
+    equal = compare.differ(row, "y", these, these)
     assert equal.max_difference == 0 and equal.psnr is None
 
 
@@ -110,9 +111,9 @@ def test_time_decides_how_many_frames_are_timed(seconds, step, expected, monkeyp
         taken.append(frames)
         return float(frames)
 
-    monkeypatch.setattr(bench_reference, "take", one_second_each)
+    monkeypatch.setattr(compare, "take", one_second_each)
     config = BenchConfig(16, 16, 40, seconds, "cpu", "fp32")
-    assert bench_reference.time_stream(iter([]), step, config) == (expected, float(expected))
+    assert compare.time_stream(iter([]), step, config) == (expected, float(expected))
     assert taken[0] == max(step, FEW)
 
 
@@ -120,8 +121,8 @@ def test_memory_is_shown_where_it_was_measured(narrow):
     rows = tuple(
         replace(Contender(name, "fp32", 2e9, 1e12, 4, 2.0, 3 << 30), psnr=51.5) for name in ("one", "two")
     )
-    stages = (bench_reference.Stage("extract", 0.25, 2e9),)
-    text = bench_reference.markdown(bench_reference.Comparison("m", "w", 4, rows, stages, None, "c"))
+    stages = (compare.Stage("extract", 0.25, 2e9),)
+    text = compare.markdown(compare.Comparison("m", "w", 4, rows, stages, None, "c"))
     assert table(text)["two"] == ["fp32", "4", "2.000", "1.00", "2.0", "500.00", "0 %", "3.00", "-", "51.5"]
     assert table(text)["extract"] == ["250.00", "100 %", "2.0", "1 %"]
     assert "CUDA devices only" not in text
@@ -146,6 +147,6 @@ def test_wrong_use_is_one_line(arguments, message, capsys):
 
 def test_without_pyav_a_file_cannot_be_measured(tmp_path, monkeypatch):
     (tmp_path / "clip.mp4").write_bytes(b"")
-    monkeypatch.setattr("pahs.bench_file.find_spec", lambda name: None)
+    monkeypatch.setattr("pahs.benchmarks.files.find_spec", lambda name: None)
     with pytest.raises(PahsError, match="needs PyAV"):
         bench.check_file(tmp_path / "clip.mp4")

@@ -1,0 +1,1 @@
+"""What `pahs.bench` measures with: stages, the literal reference, scaling, files."""

@@ -1,0 +1,313 @@
+"""`pahs bench --reference`: the paper's inference as it is written, and ours, in one run.
+
+Both have the same weights and the same frames, and both are timed in the middle of a long video: what a first or a
+last frame saves is in no figure.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pahs import runtime, weights
+from pahs.benchmarks.files import FileRates, file_markdown, measure_file
+from pahs.benchmarks.reference import literal_stream
+from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, tf32
+from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
+from pahs.engine import MAX_CHUNK, stream
+from pahs.errors import PahsError
+from pahs.networks import PAHS, PRESETS
+
+HELD = 24
+"""Frames of the clip that goes round and round."""
+FEW = 2
+"""Frames that a slow contender is warmed up on, which are the ones compared; it is timed on no fewer."""
+
+LITERAL, OURS = "literal reference", "ours"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to run the network, and what came of it."""
+
+    name: str
+    precision: str
+    flops: float
+    """Per frame, counted."""
+    matrix_rate: float
+    """Operations per second that the device reaches in a large matrix product of this precision."""
+    frames: int
+    """Frames that were timed."""
+    seconds: float
+    """Time for them."""
+    peak_bytes: int | None
+    """Most memory in use, weights included, the clip not; None on a CPU."""
+    against: str = ""
+    """The contender whose frames these are compared with."""
+    compared: int = 0
+    """Frames that were compared."""
+    max_difference: float | None = None
+    psnr: float | None = None
+    """In dB; None where nothing differs."""
+
+    @property
+    def speed(self) -> float:
+        return self.frames / self.seconds
+
+    @property
+    def floor(self) -> float:
+        """Frames per second if all operations ran at the rate of a matrix product."""
+        return self.matrix_rate / self.flops
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of ours, per output frame."""
+
+    name: str
+    seconds: float
+    flops: float
+    """0 for what is not arithmetic: queues and copies between the stages."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One run of `pahs bench --reference`."""
+
+    model: str
+    weights: str
+    """Where they come from."""
+    look_ahead: int
+    contenders: tuple[Contender, ...]
+    """The literal reference first, the network as `pahs deblur` runs it last."""
+    stages: tuple[Stage, ...]
+    """Of the last contender."""
+    file: FileRates | None
+    conditions: str
+
+    def ratio(self, contender: Contender) -> float:
+        return contender.speed / self.contenders[0].speed
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How one contender is run."""
+
+    name: str
+    precision: str
+    outputs: Callable[[PAHS, Iterator[Tensor]], Iterator[Tensor]]
+    flops: float | None = None
+    """Per frame; None: as many as the stages are seen to need."""
+    step: int = 1
+    """Frames that come at once: times are taken over multiples of it."""
+    channels_last: bool = True
+    tf32: bool = False
+    against: str = ""
+
+
+def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
+    """From the literal reference to what was asked for, one change after the other."""
+    literal = count_literal(network, config.height, config.width)
+    single = work.frame(1 + network.contract.look_ahead)
+    chosen = [
+        Trial(LITERAL, "fp32", literal_stream, literal, channels_last=False),
+        Trial("the same windows, our way", "fp32", one_window, single, against=LITERAL),
+        Trial(OURS, "fp32", chunks, step=MAX_CHUNK, against=LITERAL),
+    ]
+    if config.device.startswith("cuda"):
+        chosen.insert(1, replace(chosen[0], name=f"{LITERAL}, TF32", tf32=True, against=LITERAL))
+    if config.precision != "fp32":
+        name = f"{OURS}, {config.precision}"
+        chosen.append(replace(chosen[-1], name=name, precision=config.precision, against=OURS))
+    return chosen
+
+
+def one_window(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Our engine with the reference's windows: its frames must be the same."""
+    return stream(network, frames, chunk=1, scene_cuts=False)
+
+
+def chunks(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Our engine as `pahs deblur` runs it: a frame may see more of the future than it must."""
+    return stream(network, frames, scene_cuts=False)
+
+
+def compare(
+    model: str, config: BenchConfig, file: Path | None = None, say: Say = lambda _: None
+) -> Comparison:
+    """Run the contenders one after the other; the last one on the file too."""
+    config = settle(config)
+    device = torch.device(config.device)
+    network, origin = load(model)
+    clip = moving_texture(HELD, config.height, config.width, device)
+    work = count_work(network, config.height, config.width)
+    contenders: list[Contender] = []
+    restored: dict[str, list[Tensor]] = {}
+    stages: tuple[Stage, ...] = ()
+    rates: FileRates | None = None
+    plan = trials(network, work, config)
+    for trial in plan:
+        with tf32(trial.tf32):
+            before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+            placed = copy.deepcopy(network).to(device, runtime.DTYPES[trial.precision])
+            if trial.channels_last:
+                placed = placed.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            outputs = trial.outputs(placed, cycle(clip))
+            restored[trial.name] = [x.cpu() for x in islice(outputs, max(FEW, trial.step))]
+            frames, seconds = time_stream(outputs, trial.step, config)
+            peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
+            flops = trial.flops
+            if flops is None:
+                stages = time_stages(placed, outputs, frames, work, device)
+                flops = sum(stage.flops for stage in stages)
+            rate = matrix_rate(device, runtime.DTYPES[trial.precision])
+            precision = "tf32" if trial.tf32 else trial.precision
+            row = Contender(trial.name, precision, flops, rate, frames, seconds, peak)
+            if trial.against:
+                row = differ(row, trial.against, restored[trial.name], restored[trial.against])
+            say(f"{row.name}: {row.speed:.3f} frames/s over {row.frames} frames")
+            contenders.append(row)
+            if trial is plan[-1] and file is not None:
+                rates = measure_file(placed, file, say)
+            del placed, outputs
+        gc.collect()
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    what = f"--reference --model {model}" + (f" --file {file}" if file is not None else "")
+    return Comparison(
+        model, origin, network.contract.look_ahead, tuple(contenders), stages, rates, conditions(config, what)
+    )
+
+
+def load(model: str) -> tuple[PAHS, str]:
+    """The network in float32 on the CPU, and where its weights come from."""
+    known = PRESETS.get(model)
+    if known is not None and weights.bundled(model) is None:
+        torch.manual_seed(0)
+        network, origin = known.config.build().eval(), "random weights"
+    else:
+        network, origin = weights.load(model), "bundled weights" if known else "the file's weights"
+    if not isinstance(network, PAHS):
+        names = ", ".join(name for name in PRESETS if name.startswith("pahs"))
+        raise PahsError(f"--reference --model {model}: only PAHS has a literal reference; choose {names}")
+    return network, origin
+
+
+def time_stream(outputs: Iterator[Tensor], step: int, config: BenchConfig) -> tuple[int, float]:
+    """Frames that were timed and the seconds they took, as far as time allows; the stream must be warm."""
+    device = torch.device(config.device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    least = max(step, FEW)
+    took = take(outputs, least, device)
+    affordable = min(config.frames, int(config.seconds / took * least)) // step * step
+    return (least, took) if affordable <= least else (affordable, take(outputs, affordable, device))
+
+
+def time_stages(
+    network: PAHS, outputs: Iterator[Tensor], frames: int, work: Work, device: torch.device
+) -> tuple[Stage, ...]:
+    """What the stages take for the next frames, per frame, and what is left for the queues between them."""
+    with stopwatch(network, device) as laps:
+        total = take(outputs, frames, device)
+    swept = laps.swept / laps.kept
+    flops = {"extract": work.extract, "propagate": work.propagate(swept), "reconstruct": work.reconstruct}
+    stages = [Stage(name, laps.seconds[name] / frames, flops[name]) for name in STAGES]
+    rest = total - sum(laps.seconds.values())
+    return (*stages, Stage("queues and copies", max(0.0, rest) / frames, 0.0))
+
+
+def differ(row: Contender, against: str, these: list[Tensor], those: list[Tensor]) -> Contender:
+    """The row with what its frames have against another one's."""
+    pairs = list(zip(these, those, strict=False))
+    errors = [(a.double() - b.double()).abs_() for a, b in pairs]
+    mean = sum(float(x.square().mean()) for x in errors) / len(errors)
+    return replace(
+        row,
+        against=against,
+        compared=len(pairs),
+        max_difference=max(float(x.max()) for x in errors),
+        psnr=-10 * math.log10(mean) if mean else None,
+    )
+
+
+def markdown(result: Comparison) -> str:
+    """The tables, and below them what they were measured with."""
+    lines = [
+        "| what | precision | frames timed | frames/s | times the reference | GFLOPs a frame "
+        "| arithmetic limit (frames/s) | share of it | peak GiB | max difference | PSNR (dB) |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in result.contenders:
+        cells = [
+            row.name,
+            row.precision,
+            str(row.frames),
+            f"{row.speed:.3f}",
+            f"{result.ratio(row):.2f}",
+            f"{row.flops / 1e9:.1f}",
+            f"{row.floor:.2f}",
+            f"{100 * row.speed / row.floor:.0f} %",
+            f"{row.peak_bytes / 2**30:.2f}" if row.peak_bytes is not None else "-",
+            f"{row.max_difference:.1e}" if row.max_difference is not None else "-",
+            f"{row.psnr:.1f}" if row.psnr is not None else "-",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    total = sum(stage.seconds for stage in result.stages)
+    rate = result.contenders[-1].matrix_rate
+    lines += [
+        "",
+        f"| stage of {result.contenders[-1].name} | ms a frame | share | GFLOPs a frame | share of the matrix rate |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for stage in result.stages:
+        arithmetic = stage.flops / rate / stage.seconds if stage.flops else None
+        lines.append(
+            f"| {stage.name} | {1000 * stage.seconds:.2f} | {100 * stage.seconds / total:.0f} % "
+            f"| {stage.flops / 1e9:.1f} | {f'{100 * arithmetic:.0f} %' if arithmetic else '-'} |"
+        )
+    if result.file is not None:
+        lines += ["", file_markdown(result.file)]
+    reference = result.contenders[0]
+    lines += [
+        "",
+        result.conditions,
+        f"{result.model}, {result.weights}, look-ahead {result.look_ahead}; a slow contender is timed on fewer "
+        f"frames, the reference on {reference.frames}. Each is compared with the first row, over its first "
+        f"{FEW} frames; a lower precision with ours in fp32, over {MAX_CHUNK}. Our chunks see more of the future "
+        f"than the reference's windows: that difference is not one of arithmetic. Matrix products run at "
+        + ", ".join(f"{1e-12 * rate:.3f} TFLOP/s in {name}" for name, rate in rates(result).items())
+        + ".",
+    ]
+    if reference.peak_bytes is None:
+        lines.append("Peak memory is measured on CUDA devices only.")
+    return "\n".join(lines)
+
+
+def rates(result: Comparison) -> dict[str, float]:
+    return {row.precision: row.matrix_rate for row in result.contenders}
+
+
+def numbers(result: Comparison) -> dict[str, object]:
+    """Everything, for JSON."""
+    rows = [
+        {
+            **asdict(row),
+            "frames_per_second": row.speed,
+            "times_the_reference": result.ratio(row),
+            "floor_frames_per_second": row.floor,
+            "share_of_floor": row.speed / row.floor,
+        }
+        for row in result.contenders
+    ]
+    return {**asdict(result), "contenders": rows}

@@ -1,0 +1,118 @@
+"""How fast a video file becomes another one, beside what each of the three threads could do alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pahs.engine import stream
+from pahs.errors import PahsError
+from pahs.networks import Deblurrer
+
+HELD = 256
+"""Frames of a long file that the single stages are timed on: they lie in memory meanwhile."""
+
+
+@dataclass(frozen=True)
+class FileRates:
+    """Frames per second, all measured on one file."""
+
+    name: str
+    size: tuple[int, int]
+    """Width and height."""
+    frames: int
+    """Frames of the file."""
+    held: int
+    """Frames that the single stages were timed on: the first ones."""
+    decode: float
+    restore: float
+    """Colour conversion both ways, and the network."""
+    encode: float
+    file_to_file: float
+    """As `pahs deblur` runs it, with all three at the same time."""
+
+    @property
+    def slowest(self) -> float:
+        return min(self.decode, self.restore, self.encode)
+
+
+def check_file(file: Path) -> None:
+    """Refuse what cannot be measured before anything slow has run."""
+    if not file.is_file():
+        raise PahsError(f"--file {file}: no such video file")
+    if find_spec("av") is None:
+        raise PahsError(
+            "--file needs PyAV to read and write videos; install the package `av`, or leave it out"
+        )
+
+
+def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> FileRates:
+    """Each stage alone, then the whole; the written videos are thrown away."""
+    from pahs.job import deblur_file
+    from pahs.video import Frame, VideoReader, VideoWriter, apply_change, to_rgb
+
+    device = next(network.parameters()).device
+    check_file(file)
+    started = time.perf_counter()
+    with VideoReader(file) as reader:
+        pictures = list(islice(reader, HELD))
+        decoding = time.perf_counter() - started
+        info, pixels = reader.info, reader.info.pixels
+    if not pictures:
+        raise PahsError(f"--file {file}: no frame can be decoded; the file is damaged or incomplete")
+
+    def restore(frames: list[Frame]) -> list[Frame]:
+        outputs = stream(network, (to_rgb(x.planes, pixels, device) for x in frames))
+        return [
+            replace(x, planes=apply_change(x.planes, to_rgb(x.planes, pixels, device), y, pixels))
+            for x, y in zip(frames, outputs, strict=True)
+        ]
+
+    if device.type == "cuda":
+        restore(pictures[:4])
+    started = time.perf_counter()
+    restored = restore(pictures)
+    restoring = time.perf_counter() - started
+    with TemporaryDirectory(prefix="pahs-bench-") as folder:
+        started = time.perf_counter()
+        writer = VideoWriter(Path(folder) / f"stage{file.suffix}", info)
+        try:
+            for picture in restored:
+                writer.write(picture)
+            writer.close()
+        finally:
+            writer.abort()
+        encoding = time.perf_counter() - started
+        report = deblur_file(network, file, Path(folder) / f"whole{file.suffix}")
+    count = len(pictures)
+    result = FileRates(
+        file.name,
+        (info.width, info.height),
+        report.frames,
+        count,
+        decode=count / decoding,
+        restore=count / restoring,
+        encode=count / encoding,
+        file_to_file=report.frames / report.seconds,
+    )
+    say(f"{file.name}: {result.file_to_file:.3f} frames/s file to file")
+    return result
+
+
+def file_markdown(rates: FileRates) -> str:
+    width, height = rates.size
+    lines = [f"| {rates.name}, {width}x{height} | frames | frames/s |", "|---|--:|--:|"]
+    for name in ("decode", "restore", "encode"):
+        lines.append(f"| {name}, alone | {rates.held} | {getattr(rates, name):.2f} |")
+    share = 100 * rates.file_to_file / rates.slowest
+    lines += [
+        f"| file to file | {rates.frames} | {rates.file_to_file:.2f} |",
+        "",
+        f"File to file runs at {share:.0f} % of the slowest single stage.",
+    ]
+    return "\n".join(lines)

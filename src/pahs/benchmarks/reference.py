@@ -1,0 +1,134 @@
+"""PAHS inference exactly as the paper writes it: what our engine is compared with, and an oracle for it.
+
+    one frame at a time, eager, in the precision of the weights (the paper's: float32)
+    every convolution over the concatenation it is written over: nothing is computed ahead
+    the whole N x N attention map: softmax(q k^T), pooled over the keys, its rows scaled, times v
+    for every output frame the backward sweep starts anew, `look_ahead` frames in the future
+
+The forward state is carried over the video, and each frame goes through each extractor once: repeating that for every
+window too would be slower still, and nothing in the paper asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import cycle, islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pahs.networks import PAHS, Refiner
+from pahs.networks.pahs import Cell
+from pahs.networks.pprnn import PPRNN
+from pahs.networks.snla import SNLA, STRIDE
+
+State = tuple[Tensor, Tensor]
+"""f_L and h of the last frame."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A frame that waits for its future."""
+
+    image: Tensor
+    """(1, 3, H, W), padded."""
+    ahead: Tensor
+    """f_B for the forward cell."""
+    back: Tensor | None
+    """f_B for the backward cell; None if there is none."""
+
+
+def literal_stream(
+    network: PAHS, frames: Iterable[Tensor], look_ahead: int | None = None
+) -> Iterator[Tensor]:
+    """Deblur (3, H, W) frames: what `engine.stream(network, frames, chunk=1, scene_cuts=False)` gives."""
+    chosen = network.config.look_ahead if look_ahead is None else look_ahead
+    delay = chosen if network.backward_cell is not None else 0
+    window: deque[Seen] = deque()
+    state: State | None = None
+    for frame in frames:
+        window.append(see(network, frame))
+        shape = frame.shape
+        if len(window) > delay:
+            restored, state = restore(network, window, state)
+            yield restored[:, : shape[1], : shape[2]]
+            window.popleft()
+    while window:
+        restored, state = restore(network, window, state)
+        yield restored[:, : shape[1], : shape[2]]
+        window.popleft()
+
+
+@torch.inference_mode()
+def see(network: PAHS, frame: Tensor) -> Seen:
+    """Pad a frame and extract its features."""
+    multiple = network.contract.multiple_of
+    padding = (0, -frame.shape[2] % multiple, 0, -frame.shape[1] % multiple)
+    image = F.pad(frame[None].to(network.forward_cell.fuse.weight.dtype), padding, mode="reflect")
+    back: Tensor | None = None
+    ahead: Tensor = network.forward_extractor(image)
+    if network.backward_cell is not None:
+        back = ahead if network.backward_extractor is None else network.backward_extractor(image)
+    return Seen(image, ahead, back)
+
+
+@torch.inference_mode()
+def restore(network: PAHS, window: Iterable[Seen], state: State | None) -> tuple[Tensor, State]:
+    """The first frame of the window, and the forward state after it."""
+    seen = list(window)
+    state = step(network.forward_cell, seen[0].ahead, state)
+    latents = [state[0]]
+    if network.backward_cell is not None:
+        future: State | None = None
+        for frame in reversed(seen):
+            assert frame.back is not None
+            future = step(network.backward_cell, frame.back, future)
+        assert future is not None
+        latents.append(future[0])
+    change: Tensor = network.reconstructor(torch.cat(latents, 1))
+    return (seen[0].image + change if network.config.global_skip else change)[0], state
+
+
+def step(cell: Cell, f_B: Tensor, state: State | None) -> State:
+    """One frame of one direction; the states before the first frame are zero."""
+    if state is None:
+        state = torch.zeros_like(f_B), torch.zeros_like(f_B[:, : cell.hidden])
+    h = refine(cell.refiner, f_B, *state)
+    f_L: Tensor = cell.residual(cell.fuse(torch.cat([f_B, h], 1)))
+    return f_L, cell.to_hidden(f_L)
+
+
+def refine(refiner: Refiner, f_B: Tensor, f_L: Tensor, h: Tensor) -> Tensor:
+    if refiner.pprnn is not None:
+        h = ping_pong(refiner.pprnn, f_B, f_L, h)
+    if refiner.snla is not None:
+        h = select(refiner.snla, f_B, h)
+    return h
+
+
+def ping_pong(pprnn: PPRNN, f_B: Tensor, f_L: Tensor, h: Tensor) -> Tensor:
+    """Algorithm 1 of the supplement: M_P over [f, h], with f_B and f_L in turns."""
+    turns = {"both": [f_B, f_L], "current": [f_B], "past": [f_L]}[pprnn.inputs]
+    if pprnn.order == "past-first":
+        turns.reverse()
+    for f in islice(cycle(turns), 2 * pprnn.count):
+        h = pprnn.out(pprnn.residual(pprnn.mix(torch.cat([f, h], 1))))
+    return h
+
+
+def select(snla: SNLA, f_B: Tensor, h: Tensor) -> Tensor:
+    """Algorithm 2 of the supplement: the map is built, pooled, scaled and used as it is written."""
+    q, k, v = (
+        x.flatten(2).transpose(1, 2)
+        for x in (snla.to_query(f_B if snla.query == "frame" else h), snla.to_key(h), snla.to_value(h))
+    )
+    scores = q @ k.transpose(1, 2)
+    attention = torch.softmax(scores, 2)
+    if snla.filter is not None:
+        attention = torch.sigmoid(snla.filter(scores.mean(2, keepdim=True))) * attention
+    grid = (attention @ v).transpose(1, 2).reshape(*h.shape[:2], h.shape[2] // STRIDE, h.shape[3] // STRIDE)
+    merged: Tensor = snla.merge(torch.cat([h, snla.enlarge(grid)], 1))
+    return h + merged

@@ -1,0 +1,112 @@
+"""What every measurement starts from: its settings, its frames, its device."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pahs import runtime
+from pahs.errors import PahsError
+from pahs.evaluation_report import write_whole
+
+PIXELS_PER_FRAME = 5
+"""How far the texture moves from one frame to the next."""
+
+
+@dataclass(frozen=True)
+class BenchConfig:
+    """What every network is given."""
+
+    width: int = 1280
+    height: int = 720
+    frames: int = 32
+    """Length of the clip at most."""
+    seconds: float = 2.0
+    """A network that would need longer for the clip is timed on the first frames of it."""
+    device: str = "auto"
+    precision: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "height"):
+            if getattr(self, name) < 16:
+                raise PahsError(f"--size: {name} is {getattr(self, name)}; the smallest frames are 16x16")
+        if self.frames < 1:
+            raise PahsError(f"--frames {self.frames}: use 1 or more")
+        if self.seconds <= 0:
+            raise PahsError(f"--seconds {self.seconds}: it must be above 0")
+
+
+def settle(config: BenchConfig) -> BenchConfig:
+    """The same with the device and the precision that `auto` stands for here."""
+    device = runtime.choose_device(config.device)
+    dtype = runtime.choose_dtype(config.precision, device)
+    precision = next(key for key, value in runtime.DTYPES.items() if value == dtype)
+    return replace(config, device=str(device), precision=precision)
+
+
+def moving_texture(frames: int, height: int, width: int, device: torch.device) -> list[Tensor]:
+    """(3, H, W) frames in [0, 1]: random detail at many scales, moving diagonally."""
+    random = torch.Generator(device).manual_seed(0)
+    room = PIXELS_PER_FRAME * frames
+    rows, columns = height + room, width + room
+    canvas = torch.zeros(1, 3, rows, columns, device=device)
+    for scale in (2, 8, 32, 128):
+        grid = (1, 3, max(2, rows // scale), max(2, columns // scale))
+        coarse = torch.rand(grid, generator=random, device=device)
+        canvas += F.interpolate(coarse, (rows, columns), mode="bilinear") / 4
+    starts = [PIXELS_PER_FRAME * t for t in range(frames)]
+    return [canvas[0, :, t : t + height, t : t + width].clone() for t in starts]
+
+
+@contextmanager
+def tf32(allowed: bool) -> Iterator[None]:
+    """Whether float32 products on a GPU may be rounded to TF32; on a CPU nothing changes."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
+
+
+def cpu_name() -> str:
+    """The processor's own name where the system tells it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def conditions(config: BenchConfig, what: str) -> str:
+    """What was measured with, and the command, in one line; `what` are the options that say what was measured."""
+    device = device_name(torch.device(config.device))
+    return (
+        f"{device}, torch {torch.__version__}, {config.precision}, {config.width}x{config.height}: "
+        f"`pahs bench {what} --size {config.width} {config.height} --frames {config.frames} "
+        f"--seconds {config.seconds:g} --device {config.device} --precision {config.precision}`"
+    )
+
+
+def write_json(path: Path, content: object) -> None:
+    text = json.dumps(content, indent=1)
+    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))

@@ -1,0 +1,150 @@
+"""What the stages of a network cost: counted in operations, and timed one by one while the engine runs them."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from pahs.benchmarks.reference import literal_stream
+from pahs.benchmarks.setup import wait
+from pahs.networks import PAHS, Deblurrer
+
+STAGES = ("extract", "propagate", "reconstruct")
+MATRIX = {"cuda": 8192, "cpu": 1024}
+"""Rows of the square matrices whose product tells what a device can do at best."""
+MATRIX_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Work:
+    """Floating-point operations of the stages for one frame, a multiplication and an addition counting as two."""
+
+    extract: int
+    forward: int
+    """One step of the sweep that carries the state."""
+    backward: int
+    """One step of the sweep from the future; 0 without one."""
+    reconstruct: int
+
+    def propagate(self, steps: float) -> float:
+        """An output frame for which the backward sweep made `steps` steps."""
+        return self.forward + steps * self.backward
+
+    def frame(self, steps: float) -> float:
+        return self.extract + self.propagate(steps) + self.reconstruct
+
+
+def count_work(network: Deblurrer, height: int, width: int) -> Work:
+    """Count on tensors that have shapes but no values; attention is two plain products there, as on paper."""
+    hollow = copy.deepcopy(network).to("meta")
+    rows, columns = padded(network, height, width)
+    clip = torch.empty(1, 2, 3, rows, columns, device="meta")
+    with torch.inference_mode():
+        features = hollow.extract(clip)
+        one = tuple(x[:, :1] for x in features)
+        latents, state = hollow.propagate(one, None, 1)
+        short = count(lambda: hollow.propagate(one, state, 1))
+        backward = count(lambda: hollow.propagate(features, state, 1)) - short
+        return Work(
+            extract=count(lambda: hollow.extract(clip[:, :1])),
+            forward=short - backward,
+            backward=backward,
+            reconstruct=count(lambda: hollow.reconstruct(latents)),
+        )
+
+
+def count_literal(network: PAHS, height: int, width: int) -> int:
+    """Operations of the paper-literal reference for one frame in the middle of a video."""
+    hollow = copy.deepcopy(network).to("meta")
+    frame = torch.empty(3, height, width, device="meta")
+    outputs = literal_stream(hollow, iter(lambda: frame, None))
+    next(outputs)
+    return count(lambda: next(outputs))
+
+
+def count(work: Callable[[], object]) -> int:
+    with FlopCounterMode(display=False) as counter:
+        work()
+    return int(counter.get_total_flops())
+
+
+def padded(network: Deblurrer, height: int, width: int) -> tuple[int, int]:
+    multiple = network.contract.multiple_of
+    return -(-height // multiple) * multiple, -(-width // multiple) * multiple
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Operations per second in a large matrix product: what arithmetic can reach on this device."""
+    rows = MATRIX.get(device.type, MATRIX["cpu"])
+    a, b = (torch.rand(rows, rows, device=device).to(dtype) for _ in range(2))
+    for _ in range(3):
+        a @ b
+    wait(device)
+    best, ends = float("inf"), time.perf_counter() + MATRIX_SECONDS
+    while time.perf_counter() < ends:
+        started = time.perf_counter()
+        a @ b
+        wait(device)
+        best = min(best, time.perf_counter() - started)
+    return 2 * rows**3 / best
+
+
+@dataclass
+class Laps:
+    """What a stopwatch has seen so far."""
+
+    seconds: dict[str, float]
+    kept: int = 0
+    """Frames that left the recurrence."""
+    swept: int = 0
+    """Frames that the recurrence was given, those of the look-ahead again and again."""
+
+
+@contextmanager
+def stopwatch(network: Deblurrer, device: torch.device) -> Iterator[Laps]:
+    """Time the stages of this very network while something else calls them.
+
+    A GPU is waited for after each stage, so that its time is its own: the whole is slower than without the watch.
+    """
+    laps = Laps(dict.fromkeys(STAGES, 0.0))
+
+    def watched(name: str, stage: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            wait(device)
+            started = time.perf_counter()
+            result = stage(*arguments)
+            wait(device)
+            laps.seconds[name] += time.perf_counter() - started
+            if name == "propagate":
+                features, _, keep = arguments
+                laps.kept += keep
+                laps.swept += features[0].shape[1]
+            return result
+
+        return call
+
+    for name in STAGES:
+        setattr(network, name, watched(name, getattr(network, name)))
+    try:
+        yield laps
+    finally:
+        for name in STAGES:
+            delattr(network, name)
+
+
+def take(outputs: Iterator[Tensor], frames: int, device: torch.device) -> float:
+    """Seconds for the next frames of a stream."""
+    wait(device)
+    started = time.perf_counter()
+    for _ in range(frames):
+        next(outputs)
+    wait(device)
+    return time.perf_counter() - started
