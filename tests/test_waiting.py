@@ -1,9 +1,11 @@
 """The queue of features: first in, first out, in memory that does not move."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pahs.networks import Tensors
 from pahs.waiting import Waiting
 
 
@@ -48,3 +50,22 @@ def test_a_look_ahead_beyond_the_video_costs_nothing() -> None:
     waiting = Waiting()
     waiting.add((torch.rand(1, 2, 3, 4, 4),), most=10**9)
     assert waiting.features[0].untyped_storage().nbytes() < 10**5
+
+
+def test_with_little_memory_it_takes_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    grow = Waiting._grow
+
+    def cramped(self: Waiting, like: Tensors, frames: int) -> None:
+        if frames > 4:
+            raise torch.OutOfMemoryError("no room")
+        grow(self, like, frames)
+
+    monkeypatch.setattr(Waiting, "_grow", cramped)
+    waiting = Waiting()
+    clip = torch.rand(1, 4, 3, 4, 4)
+    for frame in clip.split(1, 1):
+        waiting.add((frame,), most=40)
+    assert torch.equal(waiting.features[0], clip)
+    with pytest.raises(torch.OutOfMemoryError):
+        waiting.add((clip,), most=40)
+    assert torch.equal(waiting.features[0], clip), "what waits is still there"

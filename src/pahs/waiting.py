@@ -11,6 +11,9 @@ from torch import Tensor
 
 from pahs.networks.contract import Tensors
 
+A_WHILE = 64
+"""Frames for which room is taken at once, if so many are expected."""
+
 
 class Waiting:
     """A queue of frames, each a tuple of tensors; `features` shows all of them as (1, count, C, h, w)."""
@@ -28,8 +31,11 @@ class Waiting:
         """Put (1, T, C, h, w) at the end. `most` frames are expected at the same time."""
         total = self.count + features[0].shape[1]
         if not self._buffers or total > self._buffers[0].shape[1]:
-            # A long look-ahead may be longer than the video: take room as it fills up.
-            self._grow(features, max(total, min(most, 2 * total)))
+            try:
+                # A long look-ahead may be longer than the video: beyond a while, take room as it fills up.
+                self._grow(features, max(total, min(most, max(A_WHILE, 2 * total))))
+            except torch.OutOfMemoryError:
+                self._grow(features, total)
         for buffer, x in zip(self._buffers, features, strict=True):
             buffer[:, self.count : total] = x
         self.count = total
