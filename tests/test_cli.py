@@ -17,7 +17,7 @@ import torch
 import pahs
 from clips import decoded, make_clip, packets_of
 from pahs import weights
-from pahs.cli import main
+from pahs.cli import app, main
 from pahs.networks import PRESETS, PAHSConfig
 
 
@@ -244,6 +244,12 @@ def test_help_names_what_there_is(command: list[str], capsys: pytest.CaptureFixt
     assert text.startswith(f"Usage: pahs {' '.join(command)}".rstrip())
     for name in ("deblur", "demo", "models") if not command else ():
         assert name in text
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete_commands_and_options(shell: str) -> None:
+    script = app.generate_completion(shell=shell)  # type: ignore[arg-type]
+    assert all(word in script for word in ("deblur", "evaluate", "look-ahead", "random-weights"))
 
 
 def test_python_api(tmp_path: Path, net: Path) -> None:
