@@ -104,6 +104,8 @@ def test_a_change_of_colour_shows(dataset: PairedDataset) -> None:
         for index, frame in enumerate(score.frames):
             halved = sequence.read_blurry(index).mean((0, 1)) / 2
             assert frame.shift == pytest.approx(-halved, abs=0.5)
+            truth = sequence.read_sharp(index).mean((0, 1)) - 2 * halved
+            assert frame.true_shift == pytest.approx(truth, abs=1e-9)
     red, green, blue = result.mean_over_frames.shift
     assert f"R {red:+.2f}, G {green:+.2f}, B {blue:+.2f} levels" in markdown_table(result)
 

@@ -250,17 +250,23 @@ class _Pictures:
 def _score_frame(name: str, now: _Pictures, last: _Pictures | None) -> FrameScore:
     o, b, s = now.output, now.blurry, now.sharp
     decibels = [None if math.isinf(x) else x for x in (psnr(o, s), psnr(b, s))]
-    red, green, blue = (o.double() - b.double()).mean((1, 2)).tolist()
     return FrameScore(
         frame=name,
         psnr=decibels[0],
         ssim=ssim(o, s),
         blurry_psnr=decibels[1],
         blurry_ssim=ssim(b, s),
-        shift=(red, green, blue),
+        shift=_colour(o, b),
+        true_shift=_colour(s, b),
         flicker=flicker(last.output, o, last.sharp, s) if last else None,
         blurry_flicker=flicker(last.blurry, b, last.sharp, s) if last else None,
     )
+
+
+def _colour(picture: Tensor, other: Tensor) -> tuple[float, float, float]:
+    """Mean difference in red, green and blue."""
+    red, green, blue = (picture.double() - other.double()).mean((1, 2)).tolist()
+    return red, green, blue
 
 
 def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, name: str) -> ModelFacts:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pahs import configs
 from pahs.errors import PahsError
 
-FORMAT = "pahs-evaluation-2"
+FORMAT = "pahs-evaluation-3"
 REPLACE_PERIOD = 5
 """With `replace_neighbour`, one frame of any five consecutive ones is sharp: one in the window of a windowed net."""
 
@@ -54,6 +54,8 @@ class FrameScore:
     blurry_ssim: float
     shift: tuple[float, float, float]
     """Mean of output minus blurry frame, in levels of red, green and blue."""
+    true_shift: tuple[float, float, float]
+    """Mean of sharp minus blurry frame: blur that was averaged as light is brighter than the truth."""
     flicker: float | None
     """Levels by which the change since the last frame differs from the true change; None: no last frame."""
     blurry_flicker: float | None
@@ -68,6 +70,7 @@ class Means:
     blurry_psnr: float | None
     blurry_ssim: float
     shift: tuple[float, float, float]
+    true_shift: tuple[float, float, float]
     flicker: float | None
     blurry_flicker: float | None
 
@@ -168,13 +171,20 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _means(scores: Sequence[FrameScore] | Sequence[Means]) -> Means:
-    red, green, blue = (_mean(x.shift[channel] for x in scores) or 0.0 for channel in range(3))
+    shift, true_shift = (
+        (red or 0.0, green or 0.0, blue or 0.0)
+        for red, green, blue in (
+            (_mean(colour[channel] for colour in colours) for channel in range(3))
+            for colours in ([x.shift for x in scores], [x.true_shift for x in scores])
+        )
+    )
     return Means(
         psnr=_mean(x.psnr for x in scores),
         ssim=_mean(x.ssim for x in scores) or 0.0,
         blurry_psnr=_mean(x.blurry_psnr for x in scores),
         blurry_ssim=_mean(x.blurry_ssim for x in scores) or 0.0,
-        shift=(red, green, blue),
+        shift=shift,
+        true_shift=true_shift,
         flicker=_mean(x.flicker for x in scores),
         blurry_flicker=_mean(x.blurry_flicker for x in scores),
     )
@@ -241,8 +251,10 @@ def markdown_table(evaluation: Evaluation) -> str:
 
 def _beside(mean: Means) -> str:
     """What a viewer would notice before the PSNR: another colour, and flicker."""
-    red, green, blue = mean.shift
-    text = f"Colour: output minus input R {red:+.2f}, G {green:+.2f}, B {blue:+.2f} levels."
+    ours, true = (
+        f"R {red:+.2f}, G {green:+.2f}, B {blue:+.2f}" for red, green, blue in (mean.shift, mean.true_shift)
+    )
+    text = f"Colour: output minus input {ours} levels (sharp frames minus input: {true})."
     if mean.flicker is not None and mean.blurry_flicker is not None:
         text += (
             f" Flicker: changes between frames differ from the true ones by {mean.flicker:.2f} levels "
