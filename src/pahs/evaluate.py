@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pahs import __version__, runtime, weights
+from pahs.atomic import write_whole
 from pahs.data.layouts import Kind, Layout, PairedDataset, Sequence, Split, open_dataset
 from pahs.engine import stream
 from pahs.errors import PahsError
@@ -37,7 +38,6 @@ from pahs.evaluation_report import (
     markdown_table,
     read_json,
     write_json,
-    write_whole,
 )
 from pahs.flops import flops_per_frame, parameters
 from pahs.metrics import flicker, psnr, ssim

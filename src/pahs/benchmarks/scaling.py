@@ -144,7 +144,7 @@ def plot(result: Scaling, path: Path) -> None:
     """A picture of both tables: time, and memory where it was measured, over pixels and over frames."""
     from PIL import Image, ImageDraw
 
-    from pahs.evaluation_report import write_whole
+    from pahs.atomic import write_whole
 
     columns = (
         ("megapixels", [p.megapixels for p in result.sizes], result.sizes),

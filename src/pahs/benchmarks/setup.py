@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pahs import runtime
+from pahs.atomic import write_whole
 from pahs.errors import PahsError
-from pahs.evaluation_report import write_whole
 
 PIXELS_PER_FRAME = 5
 """How far the texture moves from one frame to the next."""

@@ -19,10 +19,10 @@ def double(inputs: int, outputs: int) -> nn.ConvTranspose2d:
 class ResidualBlock(nn.Module):
     """x + conv(relu(conv(x))), without normalisation."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, kernel: int = 3) -> None:
         super().__init__()
-        self.first = conv(channels, channels)
-        self.second = conv(channels, channels)
+        self.first = conv(channels, channels, kernel)
+        self.second = conv(channels, channels, kernel)
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.second(F.relu(self.first(x)))

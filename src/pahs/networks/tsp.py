@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.networks.blocks import conv, double
+from pahs.networks.blocks import ResidualBlock, conv, double
 from pahs.networks.contract import Contract, Deblurrer, Tensors
 from pahs.networks.pwcnet import PWCConfig
 from pahs.networks.sampling import remember, timeline, warp
@@ -53,19 +53,6 @@ class TSPConfig:
         return TSP(self)
 
 
-class WideBlock(nn.Module):
-    """A residual block with 5x5 convolutions."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.first = conv(channels, channels, KERNEL)
-        self.second = conv(channels, channels, KERNEL)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.second(F.relu(self.first(x)))
-        return x + y
-
-
 class RestorationNet(nn.Module):
     """Ten channels (three aligned frames and the prior) -> the middle frame, sharp."""
 
@@ -74,7 +61,7 @@ class RestorationNet(nn.Module):
         full, half, quarter = config.width, 2 * config.width, 4 * config.width
 
         def blocks(channels: int) -> list[nn.Module]:
-            return [WideBlock(channels) for _ in range(config.blocks)]
+            return [ResidualBlock(channels, KERNEL) for _ in range(config.blocks)]
 
         self.enter = nn.Sequential(conv(10, full, KERNEL), nn.ReLU(), *blocks(full))
         self.to_half = nn.Sequential(conv(full, half, KERNEL, stride=2), nn.ReLU(), *blocks(half))
