@@ -177,10 +177,20 @@ def test_losses() -> None:
     assert (a - b).abs().mean().item() <= smooth <= (a - b).abs().mean().item() + 1e-3
     assert restoration_loss(a, b, frequency_weight=0.5) > restoration_loss(a, b)
     same_frames = a.clone().requires_grad_()
-    for kind in ("l1", "charbonnier"):
+    for kind in ("l1", "charbonnier", "psnr"):
         loss = restoration_loss(same_frames, a, kind, frequency_weight=1.0)  # type: ignore[arg-type]
         loss.backward()
         assert same_frames.grad is not None and torch.isfinite(same_frames.grad).all()
+
+
+def test_psnr_loss_gains_alike_from_good_and_from_bad_frames() -> None:
+    """A tenth off the error of one frame is worth as much whichever frame it is, short of the floor."""
+    sharp = torch.zeros(1, 2, 3, 8, 8)
+    good, bad = torch.full_like(sharp[:, :1], 0.04), torch.full_like(sharp[:, :1], 0.4)
+    both = restoration_loss(torch.cat([good, bad], 1), sharp, "psnr")
+    better = [torch.cat([0.9 * good, bad], 1), torch.cat([good, 0.9 * bad], 1)]
+    gains = [float(both - restoration_loss(x, sharp, "psnr")) for x in better]
+    assert gains[0] == pytest.approx(gains[1], rel=0.05) and gains[0] > 0
 
 
 def test_scaled_weights_let_a_picture_through() -> None:

@@ -28,7 +28,7 @@ from pahs.waiting import Waiting
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
 
-MAX_CHUNK = 16
+MAX_CHUNK = {"cpu": 16, "cuda": 48}
 """Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
@@ -123,6 +123,11 @@ def size_text(shape: torch.Size) -> str:
     return f"{shape[2]}x{shape[1]}"
 
 
+def longest_chunk(device: torch.device) -> int:
+    """Frames of a chunk where memory is no matter."""
+    return MAX_CHUNK.get(device.type, MAX_CHUNK["cpu"])
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on a device."""
     if device.type == "cuda":
@@ -151,7 +156,8 @@ class Scene:
         pixels = self.height * (first.shape[2] + self.padding[1])
         batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // pixels)
         self.chunk_chosen = chunk is not None
-        self.plan = Plan(chunk or MAX_CHUNK, min(batch, chunk or MAX_CHUNK))
+        longest = chunk or longest_chunk(first.device)
+        self.plan = Plan(longest, min(batch, longest))
         self.images: list[Tensor] = []
         self.waiting = Waiting()
         self.state: Tensors | None = None
@@ -183,7 +189,10 @@ class Scene:
             del self.images[: features[0].shape[1]]
 
     def _extract_batch(self, images: list[Tensor], plan: Plan) -> Tensors:
-        frames = torch.stack([F.pad(x[None], self.padding, mode="reflect")[0] for x in images])[None]
+        frames = torch.stack(images)
+        if any(self.padding):
+            frames = F.pad(frames, self.padding, mode="reflect")
+        frames = frames.contiguous(memory_format=torch.channels_last)[None]
         return bands.run(
             lambda inputs: self.model.extract(*inputs),
             (frames,),

@@ -22,7 +22,7 @@ from pahs.benchmarks.files import FileRates, file_markdown, measure_file
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, tf32
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
-from pahs.engine import MAX_CHUNK, stream
+from pahs.engine import longest_chunk, stream
 from pahs.errors import PahsError
 from pahs.networks import PAHS, PRESETS
 
@@ -119,10 +119,11 @@ def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
     """From the literal reference to what was asked for, one change after the other."""
     literal = count_literal(network, config.height, config.width)
     single = work.frame(1 + network.contract.look_ahead)
+    chunk = longest_chunk(torch.device(config.device))
     chosen = [
         Trial(LITERAL, "fp32", literal_stream, literal, channels_last=False),
         Trial("the same windows, our way", "fp32", one_window, single, against=LITERAL),
-        Trial(OURS, "fp32", chunks, step=MAX_CHUNK, against=LITERAL),
+        Trial(OURS, "fp32", chunks, step=chunk, against=LITERAL),
     ]
     if config.device.startswith("cuda"):
         chosen.insert(1, replace(chosen[0], name=f"{LITERAL}, TF32", tf32=True, against=LITERAL))
@@ -284,7 +285,7 @@ def markdown(result: Comparison) -> str:
         result.conditions,
         f"{result.model}, {result.weights}, look-ahead {result.look_ahead}; a slow contender is timed on fewer "
         f"frames, the reference on {reference.frames}. Each is compared with the first row, over its first "
-        f"{FEW} frames; a lower precision with ours in fp32, over {MAX_CHUNK}. Our chunks see more of the future "
+        f"{FEW} frames; a lower precision with ours in fp32, over {result.contenders[-1].compared}. Our chunks see more of the future "
         f"than the reference's windows: that difference is not one of arithmetic. Matrix products run at "
         + ", ".join(f"{1e-12 * rate:.3f} TFLOP/s in {name}" for name, rate in rates(result).items())
         + ".",

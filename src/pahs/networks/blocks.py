@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pahs.networks import fused
 
-def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> nn.Conv2d:
+
+class Conv(nn.Conv2d):
+    """A convolution whose bias costs little extra on a GPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return fused.conv(self, x)
+
+
+class ConvTranspose(nn.ConvTranspose2d):
+    """A transposed convolution whose bias costs little extra on a GPU."""
+
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        if output_size is not None or not fused.pays(x, self.weight):
+            return super().forward(x, output_size)
+        arguments: tuple[Any, ...] = (
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+        )
+        return fused.plus(F.conv_transpose2d(x, self.weight, None, *arguments), self.bias)
+
+
+def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Conv:
     """A convolution that keeps the size, or divides it by `stride`."""
-    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2)
+    return Conv(inputs, outputs, kernel, stride, padding=kernel // 2)
 
 
-def double(inputs: int, outputs: int) -> nn.ConvTranspose2d:
+def double(inputs: int, outputs: int) -> ConvTranspose:
     """A 3x3 transposed convolution that doubles height and width."""
-    return nn.ConvTranspose2d(inputs, outputs, 3, stride=2, padding=1, output_padding=1)
+    return ConvTranspose(inputs, outputs, 3, stride=2, padding=1, output_padding=1)
 
 
 class ResidualBlock(nn.Module):
@@ -25,8 +52,7 @@ class ResidualBlock(nn.Module):
         self.second = conv(channels, channels, kernel)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.second(F.relu(self.first(x)))
-        return x + y
+        return fused.conv_add(self.second, fused.conv_relu(self.first, x), x)
 
 
 def residual_blocks(count: int, channels: int) -> nn.Sequential:
@@ -45,7 +71,10 @@ class SplitConv(nn.Conv2d):
         self.boundary = first
 
     def of_first(self, a: Tensor) -> Tensor:
-        return F.conv2d(a, self.weight[:, : self.boundary], self.bias, padding=1)
+        weight = self.weight[:, : self.boundary]
+        if not fused.pays(a, weight):
+            return F.conv2d(a, weight, self.bias, padding=1)
+        return fused.plus(F.conv2d(a, weight, padding=1), self.bias)
 
     def of_second(self, b: Tensor) -> Tensor:
         return F.conv2d(b, self.weight[:, self.boundary :], padding=1)

@@ -13,12 +13,13 @@ the first frame, h and f_L, are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
+from pahs.networks import recorded
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.parallel import side_by_side
@@ -115,14 +116,11 @@ class Cell(nn.Module):
         f_L = self.residual(read[0] + self.fuse.of_second(h))
         return f_L, self.to_hidden(f_L)
 
-    def sweep(self, reads: Iterable[Tensors], state: Tensors | None) -> tuple[list[Tensor], Tensors]:
-        """All frames in the given order: f_L of every frame, and the state after the last one."""
-        latents = []
+    def sweep(self, reads: Iterable[Tensors], state: Tensors | None) -> Iterator[Tensors]:
+        """The state after every frame, in the given order."""
         for read in reads:
-            state = self.step(read, self.start(read) if state is None else state)
-            latents.append(state[0])
-        assert state is not None, "a sweep needs at least one frame"
-        return latents, state
+            state = recorded.step(self, read, self.start(read) if state is None else state)
+            yield state
 
 
 class PAHS(Deblurrer):
@@ -161,24 +159,57 @@ class PAHS(Deblurrer):
     def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
         frames, *reads = features
         each = len(reads) if self.backward_cell is None else len(reads) // 2
+        latents = Latents(reads[0][:, :keep], 1 if self.backward_cell is None else 2)
 
-        def ahead() -> tuple[list[Tensor], Tensors]:
-            return self.forward_cell.sweep(by_frame(reads[:each])[:keep], state)
+        def ahead() -> Tensors:
+            for t, now in enumerate(self.forward_cell.sweep(by_frame(reads[:each])[:keep], state)):
+                latents.put(t, 0, now[0])
+            return now
 
         def back() -> list[Tensor]:
             if self.backward_cell is None:
                 return []
-            latents, _ = self.backward_cell.sweep(by_frame(reads[each:])[::-1], None)
-            return latents[::-1][:keep]
+            sweep = self.backward_cell.sweep(by_frame(reads[each:])[::-1], None)
+            for t, now in zip(reversed(range(frames.shape[1])), sweep, strict=True):
+                if t < keep:
+                    latents.put(t, 1, now[0])
+            return list(latents.kept[1].values())
 
-        (past, after), future = side_by_side(ahead, back, frames.device)
-        directions = [torch.stack(latents, 1) for latents in (past, future) if latents]
-        return (frames[:, :keep], torch.cat(directions, 2)), after
+        after, _ = side_by_side(ahead, back, frames.device)
+        return (frames[:, :keep], latents.joined()), after
 
     def reconstruct(self, latents: Tensors) -> Tensor:
         frames, f_L = latents
         change = per_frame(self.reconstructor, f_L).to(frames.dtype)
         return frames + change if self.config.global_skip else change
+
+
+class Latents:
+    """f_L of the frames that are kept, of one or both directions: (B, T, directions * c, h, w).
+
+    Without gradients each frame goes straight to its place, channels-last, and the sweeps hold nothing else.
+    """
+
+    def __init__(self, like: Tensor, directions: int) -> None:
+        B, T, self.width, h, w = like.shape
+        self.kept: list[dict[int, Tensor]] = [{} for _ in range(directions)]
+        self.whole = (
+            None
+            if torch.is_grad_enabled()
+            else like.new_empty(B, T, h, w, directions * self.width).movedim(-1, 2)
+        )
+
+    def put(self, t: int, direction: int, f_L: Tensor) -> None:
+        if self.whole is None:
+            self.kept[direction][t] = f_L
+        else:
+            self.whole[:, t, direction * self.width : (direction + 1) * self.width] = f_L
+
+    def joined(self) -> Tensor:
+        if self.whole is not None:
+            return self.whole
+        frames = [torch.cat([each[t] for each in self.kept], 1) for t in sorted(self.kept[0])]
+        return torch.stack(frames, 1)
 
 
 def by_frame(reads: Sequence[Tensor]) -> list[Tensors]:

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.networks.blocks import double
+from pahs.networks import fused
+from pahs.networks.blocks import Conv, double
 
 Attention = Literal["none", "non-local", "selective"]
 Query = Literal["frame", "hidden"]
@@ -45,9 +46,9 @@ class SNLA(nn.Module):
     def __init__(self, feature: int, hidden: int, selective: bool, query: Query) -> None:
         super().__init__()
         self.query = query
-        self.to_query = nn.Conv2d(feature if query == "frame" else hidden, hidden, STRIDE, STRIDE)
-        self.to_key = nn.Conv2d(hidden, hidden, STRIDE, STRIDE)
-        self.to_value = nn.Conv2d(hidden, hidden, STRIDE, STRIDE)
+        self.to_query = Conv(feature if query == "frame" else hidden, hidden, STRIDE, STRIDE)
+        self.to_key = Conv(hidden, hidden, STRIDE, STRIDE)
+        self.to_value = Conv(hidden, hidden, STRIDE, STRIDE)
         self.filter = (
             nn.Sequential(
                 nn.Linear(1, FILTER_WIDTH),
@@ -60,7 +61,7 @@ class SNLA(nn.Module):
             else None
         )
         self.enlarge = nn.Sequential(double(hidden, hidden), double(hidden, hidden))
-        self.merge = nn.Conv2d(2 * hidden, hidden, 1)
+        self.merge = Conv(2 * hidden, hidden, 1)
 
     def selection(self, q: Tensor, k: Tensor) -> Tensor | None:
         """S_Sel, (B, N, 1): how far each query may trust what it finds."""
@@ -78,5 +79,4 @@ class SNLA(nn.Module):
         if selection is not None:
             found = selection * found
         grid = found.transpose(1, 2).reshape(*h.shape[:2], h.shape[2] // STRIDE, h.shape[3] // STRIDE)
-        merged: Tensor = self.merge(torch.cat([h, self.enlarge(grid)], 1))
-        return h + merged
+        return fused.conv_add(self.merge, torch.cat([h, self.enlarge(grid)], 1), h)

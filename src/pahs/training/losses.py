@@ -8,9 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-LossKind = Literal["l1", "mse", "charbonnier", "hard-example"]
+LossKind = Literal["l1", "mse", "charbonnier", "psnr", "hard-example"]
 
 CHARBONNIER_EPSILON = 1e-6
+PSNR_SCALE = 0.05
+"""Of the logarithm, so that its gradients are about as large as those of l1 and one clipping suits both."""
+PSNR_FLOOR = 3e-5
+"""Added to the squared error: a frame that is restored to 45 dB is good enough, others need the attention."""
 HARD_WEIGHT = 2.0
 RANDOM_SHARE = 0.1
 
@@ -29,6 +33,8 @@ def restoration_loss(
         loss = F.mse_loss(output, sharp)
     elif kind == "charbonnier":
         loss = (output - sharp).square().add(CHARBONNIER_EPSILON).sqrt().mean()
+    elif kind == "psnr":
+        loss = PSNR_SCALE * (output - sharp).square().mean((-3, -2, -1)).add(PSNR_FLOOR).log().mean()
     else:
         apart = (output - sharp).abs()
         loss = apart.mean() + HARD_WEIGHT * (apart * hard_examples(apart)).mean()

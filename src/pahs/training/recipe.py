@@ -78,8 +78,9 @@ class OptimSection:
     """From error to weights."""
 
     loss: LossKind = "l1"
-    """l1 is the paper's; mse; charbonnier is sqrt(d^2 + 1e-6), smooth at zero; hard-example is l1 and twice l1 over
-    the worse half of the pixels and a random tenth. A network with several outputs has the mean of their losses."""
+    """l1 is the paper's; mse; charbonnier is sqrt(d^2 + 1e-6), smooth at zero; psnr is the logarithm of each
+    frame's squared error, so that every frame counts alike; hard-example is l1 and twice l1 over the worse half of
+    the pixels and a random tenth. A network with several outputs has the mean of their losses."""
     frequency_weight: float = 0.0
     """Adds this times the L1 distance of the 2-D Fourier transforms."""
     name: Literal["adam", "adamw"] = "adam"

@@ -86,6 +86,45 @@ class SynthesisSource:
         self.step = state["step"]
 
 
+class Ahead:
+    """Another source on a CUDA device, whose next batch is made beside the step that uses the last one.
+
+    A step's small kernels leave room on the device, and synthesis fills it from a stream of its own.
+    """
+
+    def __init__(self, source: Source, device: torch.device) -> None:
+        self.source, self.steps_per_epoch = source, source.steps_per_epoch
+        self.side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.used: list[torch.cuda.Event] = []
+        self.position = source.state_dict()
+        self.made: Batch | None = None
+
+    def batch(self) -> Batch:
+        here = torch.cuda.current_stream(self.side.device)
+        made = self._make() if self.made is None else self.made
+        here.wait_stream(self.side)
+        for x in made:
+            x.record_stream(here)
+        # The host may be two steps ahead of the device, no more: batches that wait take memory.
+        self.used.append(here.record_event())
+        if len(self.used) > 2:
+            self.used.pop(0).synchronize()
+        self.position, self.made = self.source.state_dict(), self._make()
+        return made
+
+    def _make(self) -> Batch:
+        with torch.cuda.stream(self.side):
+            return self.source.batch()
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the batches stand that were given out."""
+        return self.position
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.source.load_state_dict(state)
+        self.position, self.made = state, None
+
+
 class DatasetSource:
     """Random crops of a dataset, read ahead by worker processes; each epoch in an order of its own."""
 
@@ -232,7 +271,8 @@ def open_source(
     """The training data that a recipe asks for."""
     data, batch = recipe.data, recipe.train.batch
     if photos is not None:
-        return SynthesisSource(photos.train, data, batch, share)
+        synthesis = SynthesisSource(photos.train, data, batch, share)
+        return Ahead(synthesis, device) if device.type == "cuda" else synthesis
     dataset = open_dataset(data.root, data.layout, data.split, data.variant)
     crops = CropDataset(dataset, data.frames, data.size, data.seed)
     return DatasetSource(crops, batch, share, device, data.workers, say)
