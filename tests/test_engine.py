@@ -1,6 +1,7 @@
 """The stream: same frames as the whole clip, whatever the cut-up, and bounded in what it holds."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from pahs import engine
 from pahs.engine import Plan, Scene, free_memory, stream
 from pahs.errors import PahsError
 from pahs.networks import PAHS, PAHSConfig, Tensors
@@ -178,26 +180,60 @@ def test_no_memory_at_all_is_one_clear_line() -> None:
         streamed(cramped(1), torch.rand(2, 3, 64, 16))
 
 
-def test_plans_shrink_from_cheap_to_costly() -> None:
-    plan: Plan | None = Plan(chunk=4, batch=2)
+def shrinking(framewise: bool) -> list[tuple[int, int, int, bool]]:
+    plan: Plan | None = Plan(chunk=2, batch=2)
     seen = []
     while plan is not None:
-        seen.append((plan.batch, plan.chunk, plan.bands))
-        plan = plan.smaller(max_bands=3)
-    assert seen == [(2, 4, 1), (1, 4, 1), (1, 2, 1), (1, 1, 1), (1, 1, 2), (1, 1, 3)]
+        seen.append((plan.batch, plan.bands, plan.chunk, plan.outside))
+        plan = plan.smaller(framewise, max_bands=3, may_wait_outside=True)
+    return seen
 
 
-def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_shrink_from_cheap_to_costly() -> None:
+    frame_by_frame = [(2, 1, 2, False), (1, 1, 2, False), (1, 2, 2, False), (1, 3, 2, False), (1, 3, 2, True)]
+    assert shrinking(framewise=True) == [*frame_by_frame, (1, 3, 1, True)]
+    sweeping = [(2, 1, 2, False), (2, 1, 2, True), (2, 1, 1, True), (1, 1, 1, True), (1, 2, 1, True)]
+    assert shrinking(framewise=False) == [*sweeping, (1, 3, 1, True)]
+
+
+@pytest.mark.parametrize("may_wait_outside", [False, True])
+def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_wait_outside: bool) -> None:
     frame = torch.rand(3, 32, 32)
     frame_bytes = sum(x.nbytes for x in NET.extract(frame[None, None]))
-    chunks = {}
-    for frames_that_fit in (5, 25, 500):
-        monkeypatch.setattr("pahs.engine.free_memory", lambda device, n=frames_that_fit: 5 * n * frame_bytes)
+    plans = {}
+    for room in (8, 30, 60, 500):
+        monkeypatch.setattr(
+            "pahs.engine.free_memory", lambda device, n=room: int(n * frame_bytes / engine.MEMORY_SHARE) + 1
+        )
         scene = Scene(NET, frame, look_ahead=10, chunk=None)
+        scene.may_wait_outside = may_wait_outside
         scene.plan = Plan(scene.plan.chunk, 1)
         scene.push(frame)
-        chunks[frames_that_fit] = scene.plan.chunk
-    assert chunks == {5: 1, 25: 15, 500: 16}
+        plans[room] = scene.plan.chunk, scene.plan.outside
+    if may_wait_outside:
+        assert plans == {8: (4, True), 30: (15, True), 60: (16, False), 500: (16, False)}
+    else:
+        assert plans == {8: (1, False), 30: (10, False), 60: (16, False), 500: (16, False)}
+
+
+def test_frames_that_wait_outside_give_the_same_result() -> None:
+    """From the start, and when the sweeps find out only later that memory is short."""
+    clip = textured(0, 14, 2)
+    expected = streamed(NET, clip, look_ahead=3, chunk=4)
+    for room in (99, 6):
+        net = cramped(10**9)
+        net.waiting = room
+        scene = Scene(net, clip[0], look_ahead=3, chunk=4)
+        scene.may_wait_outside = True
+        if room == 99:
+            scene._adopt(replace(scene.plan, outside=True))
+        result = []
+        for image in clip:
+            scene.push(image)
+            result += list(scene.ready())
+        result += list(scene.finish())
+        assert scene.plan.outside and scene.plan.chunk == 4
+        assert torch.equal(torch.stack(result), expected)
 
 
 def test_free_memory_is_a_plausible_number() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pahs.networks import Tensors
-from pahs.waiting import Waiting
+from pahs.waiting import Waiting, WaitingOutside
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30), st.integers(1, 40))
@@ -29,6 +29,26 @@ def test_it_is_a_queue(actions: list[tuple[bool, int]], most: int) -> None:
             assert first.shape == (1, len(expected), 2, 3, 4)
             assert first[0, :, 1, 2, 3].tolist() == expected
             assert second[0, :, 0, 0, 0].tolist() == [-x for x in expected]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30))
+def test_outside_it_is_a_queue_too(actions: list[tuple[bool, int]]) -> None:
+    waiting, expected, made, most = WaitingOutside(), list[int](), 0, 0
+    for adds, amount in actions:
+        if adds:
+            numbers = torch.arange(made, made + amount, dtype=torch.float32)
+            waiting.add((numbers.view(1, -1, 1, 1, 1).expand(1, amount, 2, 3, 4).contiguous(),), most=1)
+            expected += range(made, made + amount)
+            made += amount
+        else:
+            gone = min(amount, waiting.count)
+            waiting.drop(gone)
+            del expected[:gone]
+        most = max(most, len(expected))
+        assert waiting.count == len(expected)
+        assert [float(frame[0][0, 1, 2, 3]) for frame in waiting.frames] == expected
+        places = {frame[0].data_ptr() for frame in (*waiting.frames, *waiting._spare)}
+        assert len(places) == most, "places are used again"
 
 
 def test_memory_is_taken_once_and_keeps_its_format() -> None:

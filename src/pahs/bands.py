@@ -46,5 +46,8 @@ def rows(x: Tensor, height: int, top: int, bottom: int) -> Tensor:
 
 
 def new_output(x: Tensor, height: int, band: int) -> Tensor:
+    """Room for all bands, channels-last as the stages like it."""
     scale = band // x.shape[-2]
-    return torch.empty(*x.shape[:-2], height // scale, x.shape[-1], dtype=x.dtype, device=x.device)
+    B, T, C, _, columns = x.shape
+    shape = (B, T, height // scale, columns, C)
+    return torch.empty(shape, dtype=x.dtype, device=x.device).movedim(-1, 2)

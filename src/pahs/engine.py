@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -23,17 +24,19 @@ from pahs import bands
 from pahs.errors import PahsError
 from pahs.networks.contract import Deblurrer, Tensors
 from pahs.scenes import CutDetector
-from pahs.waiting import Waiting
+from pahs.waiting import Waiting, WaitingOutside
 
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
 
-MAX_CHUNK = {"cpu": 16, "cuda": 48}
+MAX_CHUNK = {"cpu": 16, "cuda": 128}
 """Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
-MEMORY_SHARE = 0.4
-"""Share of the free memory that waiting features may take."""
+MEMORY_SHARE = 0.6
+"""Share of the free memory for features that wait and for what the sweeps make of them."""
+SHORT_CHUNK = 16
+"""Rather than restoring fewer frames by one backward sweep, frames wait in the host's memory."""
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,17 @@ class Plan:
     """Frames in one call of a frame-wise stage."""
     bands: int = 1
     """Horizontal bands in one call of a frame-wise stage."""
+    outside: bool = False
+    """Frames wait in the host's memory instead of the device's."""
 
-    def smaller(self, max_bands: int) -> Plan | None:
-        """The next thing to try when memory runs out: it costs least first."""
-        if self.batch > 1:
-            return replace(self, batch=self.batch // 2)
-        if self.chunk > 1:
-            return replace(self, chunk=self.chunk // 2)
-        if self.bands < max_bands:
-            return replace(self, bands=min(2 * self.bands, max_bands))
-        return None
+    def smaller(self, framewise: bool, max_bands: int, may_wait_outside: bool) -> Plan | None:
+        """The next thing to try when memory runs out: first what helps that stage and costs least."""
+        batch = replace(self, batch=self.batch // 2) if self.batch > 1 else None
+        bands = replace(self, bands=min(2 * self.bands, max_bands)) if self.bands < max_bands else None
+        outside = replace(self, outside=True) if may_wait_outside and not self.outside else None
+        chunk = replace(self, chunk=self.chunk // 2) if self.chunk > 1 else None
+        order = (batch, bands, outside, chunk) if framewise else (outside, chunk, batch, bands)
+        return next((plan for plan in order if plan is not None), None)
 
 
 def stream(
@@ -131,8 +135,10 @@ def longest_chunk(device: torch.device) -> int:
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on a device."""
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        free, total = torch.cuda.mem_get_info(device)
+        used = torch.cuda.memory_allocated(device)
+        allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
+        return min(free + torch.cuda.memory_reserved(device), allowed) - used
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 2 << 30
@@ -158,8 +164,11 @@ class Scene:
         self.chunk_chosen = chunk is not None
         longest = chunk or longest_chunk(first.device)
         self.plan = Plan(longest, min(batch, longest))
+        self.may_wait_outside = (
+            first.device.type == "cuda" and type(model).propagate_frames is not Deblurrer.propagate_frames
+        )
         self.images: list[Tensor] = []
-        self.waiting = Waiting()
+        self.waiting: Waiting | WaitingOutside = Waiting()
         self.state: Tensors | None = None
 
     def push(self, image: Tensor) -> None:
@@ -184,8 +193,12 @@ class Scene:
         while self.images:
             features = self._fit(lambda plan: self._extract_batch(self.images[: plan.batch], plan))
             if not self.chunk_chosen:
-                self._choose_chunk(features)
-            self._fit(lambda plan: self.waiting.add(features, plan.chunk + self.look_ahead + plan.batch))  # noqa: B023
+                with torch.inference_mode():
+                    self._choose_chunk(features)
+            self._fit(
+                lambda plan: self.waiting.add(features, plan.chunk + self.look_ahead + plan.batch),  # noqa: B023
+                framewise=False,
+            )
             del self.images[: features[0].shape[1]]
 
     def _extract_batch(self, images: list[Tensor], plan: Plan) -> Tensors:
@@ -203,16 +216,27 @@ class Scene:
         )
 
     def _choose_chunk(self, features: Tensors) -> None:
-        """The longest chunk whose features fit, with as much again for what the sweep makes of them."""
+        """The longest chunk that fits: its features, those of the look-ahead, and as much again for its latents."""
         frame_bytes = sum(x.numel() * x.element_size() for x in features) // features[0].shape[1]
-        room = int(MEMORY_SHARE * free_memory(features[0].device)) // (2 * frame_bytes)
-        chunk = max(1, min(self.plan.chunk, room - self.look_ahead))
-        self.plan = replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk))
+        room = int(MEMORY_SHARE * free_memory(features[0].device)) // frame_bytes
+        chunk, outside = (room - self.look_ahead) // 2, False
+        if chunk < SHORT_CHUNK and self.may_wait_outside:
+            chunk, outside = min(SHORT_CHUNK, room // 2), True
+        chunk = max(1, min(self.plan.chunk, chunk))
+        self._adopt(replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk), outside=outside))
         self.chunk_chosen = True
+
+    def _adopt(self, plan: Plan) -> None:
+        """Go on by another plan; what waits moves if it says so."""
+        if plan.outside and isinstance(self.waiting, Waiting):
+            inside, self.waiting = self.waiting, WaitingOutside()
+            if inside.count:
+                self.waiting.add(inside.features, inside.count)
+        self.plan = plan
 
     def _restore(self) -> Iterator[Tensor]:
         """Propagate over everything that waits, and reconstruct a chunk."""
-        latents = self._fit(self._propagate)
+        latents = self._fit(self._propagate, framewise=False)
         keep, done = latents[0].shape[1], 0
         while done < keep:
             restored = self._fit(
@@ -228,8 +252,13 @@ class Scene:
     def _propagate(self, plan: Plan) -> Tensors:
         keep = min(plan.chunk, self.waiting.count)
         # Not all that waits: how many frames one batch brought must change neither the work nor the result.
-        seen = tuple(x[:, : keep + self.look_ahead] for x in self.waiting.features)
-        latents, self.state = self.model.propagate(seen, self.state, keep)
+        sight = keep + self.look_ahead
+        if isinstance(self.waiting, Waiting):
+            seen = tuple(x[:, :sight] for x in self.waiting.features)
+            latents, self.state = self.model.propagate(seen, self.state, keep)
+        else:
+            frames = list(islice(self.waiting.frames, sight))
+            latents, self.state = self.model.propagate_frames(frames, self.state, keep)
         return latents
 
     def _reconstruct(self, latents: Tensors, start: int, plan: Plan) -> Tensor:
@@ -243,19 +272,20 @@ class Scene:
         )
         return restored
 
-    def _fit(self, stage: Callable[[Plan], Result]) -> Result:
+    def _fit(self, stage: Callable[[Plan], Result], framewise: bool = True) -> Result:
         """Run a stage; when memory runs out, try again with a smaller plan, and stay with it."""
         while True:
             try:
                 with torch.inference_mode():
                     return stage(self.plan)
             except torch.OutOfMemoryError:
-                plan = self.plan.smaller(self.max_bands)
+                plan = self.plan.smaller(framewise, self.max_bands, self.may_wait_outside)
             if plan is None:
                 raise PahsError(
                     f"not enough memory for {size_text(self.shape)} frames; "
                     "use a smaller model, a smaller video or --device cpu"
                 ) from None
-            self.plan = plan
+            with torch.inference_mode():
+                self._adopt(plan)
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

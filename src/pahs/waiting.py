@@ -1,10 +1,14 @@
-"""Features of frames that wait for their future, side by side in memory that is taken once.
+"""Features of frames that wait for their future, in memory that is taken once.
 
 What lives long is kept apart from what comes and goes with every frame: the allocator then has no holes to leave, and
-memory does not creep upwards over a long video. The sweep reads all of it without a copy.
+memory does not creep upwards over a long video. `Waiting` keeps them side by side where the network is, and the sweep
+reads all of it without a copy. `WaitingOutside` keeps them in the host's memory, page-locked, for a GPU that is too
+small: the sweep then fetches frame after frame.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 import torch
 from torch import Tensor
@@ -58,3 +62,36 @@ class Waiting:
         for buffer, former in zip(grown, old, strict=False):
             buffer[:, :count] = former[:, :count]
         self._buffers = grown
+
+
+class WaitingOutside:
+    """The same queue in the host's memory; `frames` shows them one by one, each (1, C, h, w).
+
+    Copies are ordered by the device's stream and the host never looks at what they move: nobody waits for them.
+    """
+
+    def __init__(self) -> None:
+        self.frames: deque[Tensors] = deque()
+        self._spare: list[Tensors] = []
+
+    @property
+    def count(self) -> int:
+        return len(self.frames)
+
+    def add(self, features: Tensors, most: int) -> None:
+        del most  # a place more is a place more: none has to lie beside another
+        for t in range(features[0].shape[1]):
+            frame = tuple(x[:, t] for x in features)
+            place = self._spare.pop() if self._spare else tuple(_outside(x) for x in frame)
+            for mine, x in zip(place, frame, strict=True):
+                mine.copy_(x, non_blocking=True)
+            self.frames.append(place)
+
+    def drop(self, frames: int) -> None:
+        for _ in range(frames):
+            self._spare.append(self.frames.popleft())
+
+
+def _outside(x: Tensor) -> Tensor:
+    """Room for a tensor in the host's memory, in the same format."""
+    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, pin_memory=x.is_cuda)

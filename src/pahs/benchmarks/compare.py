@@ -285,7 +285,8 @@ def markdown(result: Comparison) -> str:
         result.conditions,
         f"{result.model}, {result.weights}, look-ahead {result.look_ahead}; a slow contender is timed on fewer "
         f"frames, the reference on {reference.frames}. Each is compared with the first row, over its first "
-        f"{FEW} frames; a lower precision with ours in fp32, over {result.contenders[-1].compared}. Our chunks see more of the future "
+        f"{FEW} frames; a lower precision with ours in fp32, over {result.contenders[-1].compared}. "
+        f"Our chunks see more of the future "
         f"than the reference's windows: that difference is not one of arithmetic. Matrix products run at "
         + ", ".join(f"{1e-12 * rate:.3f} TFLOP/s in {name}" for name, rate in rates(result).items())
         + ".",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -76,5 +77,10 @@ class SplitConv(nn.Conv2d):
             return F.conv2d(a, weight, self.bias, padding=1)
         return fused.plus(F.conv2d(a, weight, padding=1), self.bias)
 
-    def of_second(self, b: Tensor) -> Tensor:
-        return F.conv2d(b, self.weight[:, self.boundary :], padding=1)
+    def second(self) -> Tensor:
+        """The weight of the second half, in one piece: cut it once where it is used several times."""
+        return self.weight[:, self.boundary :].contiguous(memory_format=torch.channels_last)
+
+    def of_second(self, b: Tensor, weight: Tensor | None = None) -> Tensor:
+        """`weight` is `second()`, if the caller has it at hand."""
+        return F.conv2d(b, self.second() if weight is None else weight, padding=1)

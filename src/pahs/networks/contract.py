@@ -14,9 +14,11 @@ exported or dropped by whoever drives the network. A network holds no state of i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+import torch
 from torch import Tensor, nn
 
 Tensors = tuple[Tensor, ...]
@@ -66,6 +68,17 @@ class Deblurrer(nn.Module, ABC):
         `features` hold `keep` frames to restore and then the look-ahead: frames that will come again in the
         next call. `state` is what the last call returned, or None at the start of a video or scene.
         """
+
+    def propagate_frames(
+        self, features: Sequence[Tensors], state: Tensors | None, keep: int
+    ) -> tuple[Tensors, Tensors]:
+        """`propagate` for features that come frame by frame, each (B, C, h, w), and may lie in another memory.
+
+        A network that needs only one frame at a time overrides this and fetches them as it goes.
+        """
+        device = next(self.parameters()).device
+        together = (torch.stack(each, 1).to(device) for each in zip(*features, strict=True))
+        return self.propagate(tuple(together), state, keep)
 
     @abstractmethod
     def reconstruct(self, latents: Tensors) -> Tensor:

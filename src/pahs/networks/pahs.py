@@ -13,7 +13,7 @@ the first frame, h and f_L, are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -106,7 +106,7 @@ class Cell(nn.Module):
 
     def start(self, read: Tensors) -> Tensors:
         """The state before the first frame: f_L = 0, h = 0."""
-        f_L = torch.zeros_like(read[0])
+        f_L = torch.zeros_like(read[0], device=self.fuse.weight.device)
         return f_L, f_L[:, : self.hidden]
 
     def step(self, read: Tensors, state: Tensors) -> Tensors:
@@ -116,11 +116,9 @@ class Cell(nn.Module):
         f_L = self.residual(read[0] + self.fuse.of_second(h))
         return f_L, self.to_hidden(f_L)
 
-    def sweep(self, reads: Iterable[Tensors], state: Tensors | None) -> Iterator[Tensors]:
-        """The state after every frame, in the given order."""
-        for read in reads:
-            state = recorded.step(self, read, self.start(read) if state is None else state)
-            yield state
+    def sweep(self, reads: Sequence[Tensors], state: Tensors | None) -> Iterator[Tensors]:
+        """The state after every frame, in the given order; valid until the next one is asked for."""
+        return recorded.sweep(self, reads, self.start(reads[0]) if state is None else state)
 
 
 class PAHS(Deblurrer):
@@ -158,25 +156,44 @@ class PAHS(Deblurrer):
 
     def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
         frames, *reads = features
-        each = len(reads) if self.backward_cell is None else len(reads) // 2
-        latents = Latents(reads[0][:, :keep], 1 if self.backward_cell is None else 2)
+        f_L, after = self._sweep(list(zip(*(x.unbind(1) for x in reads), strict=True)), state, keep)
+        return (frames[:, :keep], f_L), after
+
+    def propagate_frames(
+        self, features: Sequence[Tensors], state: Tensors | None, keep: int
+    ) -> tuple[Tensors, Tensors]:
+        f_L, after = self._sweep([reads for _, *reads in features], state, keep)
+        first = features[0][0]
+        frames = torch.empty(first.shape[0], keep, *first.shape[1:], dtype=first.dtype, device=f_L.device)
+        for t in range(keep):
+            frames[:, t].copy_(features[t][0], non_blocking=True)
+        return (frames, f_L), after
+
+    def _sweep(
+        self, reads: Sequence[Sequence[Tensor]], state: Tensors | None, keep: int
+    ) -> tuple[Tensor, Tensors]:
+        """f_L of both directions for the first `keep` frames, and the forward state after them."""
+        each = len(reads[0]) if self.backward_cell is None else len(reads[0]) // 2
+        device = self.forward_cell.fuse.weight.device
+        latents = Latents(reads[0][0], keep, 1 if self.backward_cell is None else 2, device)
 
         def ahead() -> Tensors:
-            for t, now in enumerate(self.forward_cell.sweep(by_frame(reads[:each])[:keep], state)):
+            sweep = self.forward_cell.sweep([tuple(read[:each]) for read in reads[:keep]], state)
+            for t, now in enumerate(sweep):
                 latents.put(t, 0, now[0])
-            return now
+            return now if torch.is_grad_enabled() else tuple(x.clone() for x in now)
 
         def back() -> list[Tensor]:
             if self.backward_cell is None:
                 return []
-            sweep = self.backward_cell.sweep(by_frame(reads[each:])[::-1], None)
-            for t, now in zip(reversed(range(frames.shape[1])), sweep, strict=True):
+            sweep = self.backward_cell.sweep([tuple(read[each:]) for read in reversed(reads)], None)
+            for t, now in zip(reversed(range(len(reads))), sweep, strict=True):
                 if t < keep:
                     latents.put(t, 1, now[0])
             return list(latents.kept[1].values())
 
-        after, _ = side_by_side(ahead, back, frames.device)
-        return (frames[:, :keep], latents.joined()), after
+        after, _ = side_by_side(ahead, back, device)
+        return latents.joined(), after
 
     def reconstruct(self, latents: Tensors) -> Tensor:
         frames, f_L = latents
@@ -190,14 +207,13 @@ class Latents:
     Without gradients each frame goes straight to its place, channels-last, and the sweeps hold nothing else.
     """
 
-    def __init__(self, like: Tensor, directions: int) -> None:
-        B, T, self.width, h, w = like.shape
+    def __init__(self, like: Tensor, frames: int, directions: int, device: torch.device) -> None:
+        B, self.width, h, w = like.shape
         self.kept: list[dict[int, Tensor]] = [{} for _ in range(directions)]
-        self.whole = (
-            None
-            if torch.is_grad_enabled()
-            else like.new_empty(B, T, h, w, directions * self.width).movedim(-1, 2)
-        )
+        self.whole: Tensor | None = None
+        if not torch.is_grad_enabled():
+            shape = (B, frames, h, w, directions * self.width)
+            self.whole = torch.empty(shape, dtype=like.dtype, device=device).movedim(-1, 2)
 
     def put(self, t: int, direction: int, f_L: Tensor) -> None:
         if self.whole is None:
@@ -210,8 +226,3 @@ class Latents:
             return self.whole
         frames = [torch.cat([each[t] for each in self.kept], 1) for t in sorted(self.kept[0])]
         return torch.stack(frames, 1)
-
-
-def by_frame(reads: Sequence[Tensor]) -> list[Tensors]:
-    """What the cell reads, frame after frame."""
-    return list(zip(*(x.unbind(1) for x in reads), strict=True))

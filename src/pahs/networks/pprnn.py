@@ -37,9 +37,9 @@ class PPRNN(nn.Module):
         """The part of M_P that depends on a feature (f_B or f_L) alone."""
         return self.mix.of_first(feature)
 
-    def block(self, read: Tensor, h: Tensor) -> Tensor:
-        """M_P, with the feature already read."""
-        h = self.out(self.residual(read + self.mix.of_second(h)))
+    def block(self, read: Tensor, h: Tensor, weight: Tensor | None = None) -> Tensor:
+        """M_P, with the feature already read; `weight` is that of `mix.second`."""
+        h = self.out(self.residual(read + self.mix.of_second(h, weight)))
         return h
 
     def forward(self, current: Tensor | None, past: Tensor | None, h: Tensor) -> Tensor:
@@ -49,6 +49,7 @@ class PPRNN(nn.Module):
         """
         turns = [current, past] if self.order == "current-first" else [past, current]
         used = [read for read in turns if read is not None]
+        weight = self.mix.second()
         for read in islice(cycle(used), 2 * self.count):
-            h = self.block(read, h)
+            h = self.block(read, h, weight)
         return h

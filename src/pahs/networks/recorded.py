@@ -1,7 +1,7 @@
 """A recurrent cell's step as a CUDA graph: one launch instead of over a hundred small ones.
 
 A step is recorded once for a size and replayed for every frame, in either direction and for any length of video. The
-graph reads and writes memory of its own: what a frame brings is copied in, the new state is copied out.
+graph reads and writes memory of its own: what a frame brings is copied in, and the state stays there.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from pahs.networks.contract import Tensors
 
@@ -40,42 +40,51 @@ class Recording:
         """None: this size could not be recorded."""
         self.read: Tensors = ()
         self.state: Tensors = ()
-        self.given: Tensors | None = None
-        """What the last call returned, which is what `state` holds."""
         self.used: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    def step(self, cell: Steps, read: Tensors, state: Tensors) -> Tensors:
+    def sweep(self, cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Tensors]:
+        # One sweep at a time: its state lies in the graph's memory until it ends.
         with self.lock:
-            where = next(iter(cell.parameters())).data_ptr()
-            key = (where, *((x.shape, x.dtype, x.device) for x in (*read, *state)))
-            if key != self.key:
-                self.key = key
-                self._record(cell, read, state)
-            if self.graph is None:
-                return cell.step(read, state)
-            here = torch.cuda.current_stream(read[0].device)
-            # Others may use the same memory from another stream.
-            here.wait_event(self.used)
-            for mine, x in zip(self.read, read, strict=True):
-                mine.copy_(x)
-            if state is not self.given:
-                for mine, x in zip(self.state, state, strict=True):
-                    mine.copy_(x)
-            self.graph.replay()
-            self.given = tuple(x.clone() for x in self.state)
-            self.used.record(here)
-            return self.given
+            fresh = True
+            for read in reads:
+                self._prepare(cell, read, state)
+                if self.graph is None:
+                    state = cell.step(_beside(state, read), state)
+                    yield state
+                    continue
+                here = torch.cuda.current_stream(state[0].device)
+                if fresh:
+                    # The last sweep may still be running on another stream.
+                    here.wait_event(self.used)
+                    for mine, x in zip(self.state, state, strict=True):
+                        mine.copy_(x)
+                    fresh = False
+                for mine, x in zip(self.read, read, strict=True):
+                    mine.copy_(x, non_blocking=True)
+                self.graph.replay()
+                self.used.record(here)
+                state = self.state
+                yield state
 
-    def _record(self, cell: Steps, read: Tensors, state: Tensors) -> None:
-        self.graph = self.given = None
+    def _prepare(self, cell: Steps, read: Tensors, state: Tensors) -> None:
+        """Record the step unless it is recorded for this size, these weights and this place."""
+        where = next(iter(cell.parameters())).data_ptr()
+        key = (where, *((x.shape, x.dtype, x.device) for x in (*read, *state)))
+        if key == self.key:
+            return
+        self.key, self.graph = key, None
         try:
-            self.read, self.state = (tuple(_own(x) for x in tensors) for tensors in (read, state))
-            side = torch.cuda.Stream(read[0].device)  # type: ignore[no-untyped-call]
-            side.wait_stream(torch.cuda.current_stream(read[0].device))
+            device = state[0].device
+            self.read, self.state = (
+                tuple(x.to(device).clone(memory_format=torch.channels_last) for x in tensors)
+                for tensors in (read, state)
+            )
+            side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(side):
                 for _ in range(WARM_UP):
                     cell.step(self.read, self.state)
-            torch.cuda.synchronize(read[0].device)
+            torch.cuda.synchronize(device)
             graph = torch.cuda.CUDAGraph()
             # Other threads, such as one that decodes, may go on talking to the device.
             with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
@@ -92,17 +101,24 @@ _recordings: weakref.WeakKeyDictionary[Steps, Recording] = weakref.WeakKeyDictio
 _lock = threading.Lock()
 
 
-def step(cell: Steps, read: Tensors, state: Tensors) -> Tensors:
-    """cell.step(read, state), by a recorded graph where that is possible: on CUDA, without gradients and autocast."""
-    plain = not read[0].is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
+def sweep(cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Tensors]:
+    """The state after every frame; valid until the next is asked for, so whoever keeps one keeps a copy.
+
+    By a recorded graph where that is possible: on CUDA, without gradients and autocast.
+    """
+    plain = not state[0].is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
     if plain or torch.cuda.is_current_stream_capturing():
-        return cell.step(read, state)
+        for read in reads:
+            state = cell.step(_beside(state, read), state)
+            yield state
+        return
     with _lock:
         recording = _recordings.get(cell)
         if recording is None:
             recording = _recordings[cell] = Recording()
-    return recording.step(cell, read, state)
+    yield from recording.sweep(cell, reads, state)
 
 
-def _own(x: Tensor) -> Tensor:
-    return x.clone(memory_format=torch.channels_last)
+def _beside(state: Tensors, read: Tensors) -> Tensors:
+    """What a frame brings, where the state is: frames may wait in the host's memory."""
+    return tuple(x.to(state[0].device, non_blocking=True) for x in read)
