@@ -1,15 +1,20 @@
-"""The same frames on a GPU: exact in float32, close in half precision, and unchanged when memory is short."""
+"""The same frames on a GPU: exact in float32, close in half precision, unchanged when memory is short; few launches."""
 
 import math
 from collections.abc import Iterator
+from itertools import islice, repeat
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from pahs import runtime
-from pahs.engine import stream
+from pahs.engine import Plan, Scene, longest_chunk, stream
+from pahs.networks import PRESETS, PAHSConfig, fused, recorded
+from pahs.networks.blocks import ResidualBlock, conv, double
+from pahs.networks.snla import SNLA
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -65,3 +70,128 @@ def test_short_memory_gives_the_same_frames() -> None:
         torch.testing.assert_close(restored("cuda", "fp32", frames), expected, rtol=0, atol=1e-5)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+LAYERS = {
+    "from RGB": (lambda: conv(3, 32), 3),
+    "from RGB, an odd width": (lambda: conv(3, 30), 3),
+    "to RGB": (lambda: conv(32, 3), 32),
+    "stride": (lambda: conv(32, 96, 5, stride=2), 32),
+    "residual": (lambda: ResidualBlock(96), 96),
+    "residual, an odd width": (lambda: ResidualBlock(30), 30),
+    "double": (lambda: double(96, 64), 96),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [(1, 16, 16), (2, 45, 80), (3, 37, 130)])
+@pytest.mark.parametrize("name", LAYERS)
+def test_fused_layers_are_the_plain_ones(name: str, size: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """As near to float64 as the format allows, with the weights that the format can hold."""
+    torch.manual_seed(0)
+    make, channels = LAYERS[name]
+    layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x = (
+        torch.rand(size[0], channels, *size[1:], device="cuda")
+        .to(dtype)
+        .to(memory_format=torch.channels_last)
+    )
+    with torch.inference_mode():
+        result = layer(x)
+        expected = layer.double()(x.double())
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(result.double(), expected, rtol=2 * step, atol=4 * step)
+    assert fused.kernels() is not None, "Triton is here but was not used"
+
+
+@pytest.mark.parametrize("hidden", [16, 30, 64])
+def test_fused_attention_is_the_plain_one(hidden: int) -> None:
+    torch.manual_seed(0)
+    snla = SNLA(8, hidden, selective=True, query="frame").cuda().eval()
+    f_B, h = (torch.rand(2, c, 36, 52, device="cuda") for c in (8, hidden))
+    with torch.inference_mode():
+        expected = snla(snla.to_query(f_B), h)
+        half = snla.bfloat16().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        f_B, h = (x.bfloat16().to(memory_format=torch.channels_last) for x in (f_B, h))
+        result = half(half.to_query(f_B), h)
+    assert psnr(result.float(), expected) > 45
+
+
+def test_a_recorded_sweep_is_the_plain_one() -> None:
+    """Replayed from another state, in both directions, and anew for other frames and other weights."""
+    torch.manual_seed(0)
+    net = PAHSConfig(width=12, look_ahead=2).build().cuda().eval()
+    with torch.inference_mode():
+        for height, width in ((32, 48), (48, 32), (32, 48)):
+            features = net.extract(torch.rand(1, 5, 3, height, width, device="cuda"))
+            reads = [tuple(x[:, t] for x in features[1:4]) for t in range(5)]
+            state = net.forward_cell.start(reads[0])
+            expected = []
+            for read in reads:
+                state = net.forward_cell.step(read, state)
+                expected.append(state[0])
+            got = [now[0].clone() for now in net.forward_cell.sweep(reads, None)]
+            torch.testing.assert_close(torch.stack(got), torch.stack(expected), rtol=0, atol=1e-5)
+            assert recorded._recordings[net.forward_cell].graph is not None
+        net.load_state_dict(PAHSConfig(width=12, look_ahead=2).build().state_dict())
+        assert not torch.equal(next(net.forward_cell.sweep(reads, None))[0], expected[0])
+
+
+def test_two_interleaved_streams_do_not_mix() -> None:
+    net = runtime.load("pahs-t", "cuda", "bf16")
+    clips = clip(10, 64, 96).cuda(), clip(10, 64, 96).flip(-1).cuda()
+    apart = [torch.stack(list(stream(net, frames, chunk=2, scene_cuts=False))) for frames in clips]
+    both = [stream(net, frames, chunk=2, scene_cuts=False) for frames in clips]
+    turns = [torch.stack(x, 0) for x in zip(*zip(*both, strict=True), strict=True)]
+    for one, other in zip(turns, apart, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_frames_that_wait_outside_give_the_same_result() -> None:
+    net = runtime.load("pahs-t", "cuda", "fp32")
+    frames = clip(30, 96, 160).cuda()
+    expected = torch.stack(list(stream(net, frames, look_ahead=5, chunk=4, scene_cuts=False)))
+    scene = Scene(net, frames[0], look_ahead=5, chunk=4)
+    with torch.inference_mode():
+        scene._adopt(Plan(4, 2, outside=True))
+    result = []
+    for image in frames:
+        scene.push(image)
+        result += list(scene.ready())
+    result += list(scene.finish())
+    torch.testing.assert_close(torch.stack(result), expected, rtol=0, atol=1e-5)
+
+
+def launches(work: Iterator[Tensor], frames: int) -> dict[str, int]:
+    """What the host asks of the device for the next frames of a stream."""
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        list(islice(work, frames))
+        torch.cuda.synchronize()
+    counts = {"kernels": 0, "graphs": 0, "waits": 0}
+    for event in seen.key_averages():
+        if event.key.startswith(("cudaLaunchKernel", "cuLaunchKernel")):
+            counts["kernels"] += event.count
+        elif event.key.startswith("cudaGraphLaunch"):
+            counts["graphs"] += event.count
+        elif event.key in ("cudaStreamSynchronize", "cudaEventSynchronize"):
+            counts["waits"] += event.count
+    return counts
+
+
+@pytest.mark.parametrize("name", ["pahs", "pahs-s"])
+def test_a_frame_takes_few_launches(name: str) -> None:
+    """A regression guard that does not depend on the machine: counted in the middle of a long video."""
+    with torch.device("cuda"):
+        net = PRESETS[name].config.build().eval().bfloat16()
+    net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    frames = longest_chunk(torch.device("cuda"))
+    work = stream(net, repeat(torch.rand(3, 64, 96, device="cuda")), scene_cuts=False)
+    list(islice(work, frames))
+    counts = launches(work, frames)
+    steps = 1 + (frames + 19) / frames
+    print(name, {key: value / frames for key, value in counts.items()}, "a frame")
+    assert counts["graphs"] == pytest.approx(steps * frames)
+    assert counts["kernels"] < 30 * frames, (
+        "copies in and out of the steps, and a share of the batched stages"
+    )
+    assert counts["waits"] <= 2, "the host waits for the device inside a chunk"

@@ -90,7 +90,7 @@ class Bench:
             f"{self.device}, torch {self.torch}, {wish.precision}, {wish.width}x{wish.height}, "
             f"at most {wish.frames} frames and about {wish.seconds:g} s a network: "
             f"`pahs bench {which} --size {wish.width} {wish.height} --frames {wish.frames} "
-            f"--seconds {wish.seconds:g} --device {wish.device} --precision {wish.precision}`"
+            f"--seconds {wish.seconds:g} --device {wish.device} --precision {wish.precision}{wish.limit}`"
         )
 
 
@@ -298,10 +298,13 @@ def command(arguments: Sequence[str] | None = None) -> int:
     add("--json", type=Path, metavar="FILE", help="write every number here")
     add("--device", default=default.device, help="auto, cpu or cuda")
     add("--precision", default=default.precision, help="auto, fp32, bf16 or fp16")
+    add("--memory", type=float, metavar="GIB", help="use no more of the GPU's memory")
     wish = parser.parse_args(arguments)
     try:
         width, height = wish.size
-        config = BenchConfig(width, height, wish.frames, wish.seconds, wish.device, wish.precision)
+        config = BenchConfig(
+            width, height, wish.frames, wish.seconds, wish.device, wish.precision, wish.memory
+        )
         names = tuple(wish.model)
         task = Task(names, wish.zoo, wish.reference, wish.scaling, wish.file, wish.plot, wish.json)
         run(task, config)

@@ -35,6 +35,10 @@ DeviceOption = Annotated[Device, Parameter(group=RUNNING, help="auto takes a CUD
 PrecisionOption = Annotated[
     Precision, Parameter(group=RUNNING, help="auto: half precision on GPUs, fp32 on CPUs.")
 ]
+MemoryOption = Annotated[
+    float | None,
+    Parameter(group=RUNNING, help="GiB of the GPU's memory to use at most; all that is free by default."),
+]
 
 app = App(
     name="pahs",
@@ -66,6 +70,7 @@ def deblur(
     overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    memory: MemoryOption = None,
     random_weights: Annotated[
         bool, Parameter(negative="", group=RUNNING, help="Run a model without its weights: restores nothing.")
     ] = False,
@@ -88,6 +93,8 @@ def deblur(
 
     pairs = outputs_for(inputs, output)
     encode = EncodeOptions(codec=codec, crf=crf, preset=preset, lossless=lossless)
+    if memory is not None:
+        runtime.limit_memory(runtime.choose_device(device), memory)
     network = runtime.load(model, device, precision, random_weights)
     if random_weights:
         say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
@@ -334,6 +341,7 @@ def bench(
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write every number here.")] = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    memory: MemoryOption = None,
 ) -> None:
     """Measure models side by side: parameters, arithmetic, frames per second, memory.
 
@@ -343,7 +351,7 @@ def bench(
     from pahs.benchmarks.setup import BenchConfig
 
     task = Task(tuple(names), zoo, reference, scaling, file, plot, json_file)
-    run(task, BenchConfig(*size, frames, seconds, device, precision))
+    run(task, BenchConfig(*size, frames, seconds, device, precision, memory))
 
 
 def say(line: str) -> None:

@@ -65,6 +65,18 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     return dtype
 
 
+def limit_memory(device: torch.device, gib: float) -> None:
+    """Use no more memory of this GPU than that; the engine then cuts its work to fit."""
+    if device.type != "cuda":
+        raise PahsError(
+            f"--memory {gib:g}: it limits the memory of a GPU, and this runs on the CPU; leave it out"
+        )
+    _, total = torch.cuda.mem_get_info(device)
+    if gib <= 0:
+        raise PahsError(f"--memory {gib:g}: it must be above 0")
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * 2**30 / total), device)
+
+
 def default_model(device: torch.device) -> str:
     names = DEFAULT_MODELS["cuda" if device.type == "cuda" else "cpu"]
     return next((name for name in names if weights.bundled(name)), names[0])

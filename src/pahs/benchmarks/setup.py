@@ -33,6 +33,13 @@ class BenchConfig:
     """A network that would need longer for the clip is timed on the first frames of it."""
     device: str = "auto"
     precision: str = "auto"
+    memory: float | None = None
+    """GiB of a GPU's memory to use at most."""
+
+    @property
+    def limit(self) -> str:
+        """The option that sets `memory`."""
+        return "" if self.memory is None else f" --memory {self.memory:g}"
 
     def __post_init__(self) -> None:
         for name in ("width", "height"):
@@ -48,6 +55,8 @@ def settle(config: BenchConfig) -> BenchConfig:
     """The same with the device and the precision that `auto` stands for here."""
     device = runtime.choose_device(config.device)
     dtype = runtime.choose_dtype(config.precision, device)
+    if config.memory is not None:
+        runtime.limit_memory(device, config.memory)
     precision = next(key for key, value in runtime.DTYPES.items() if value == dtype)
     return replace(config, device=str(device), precision=precision)
 
@@ -103,7 +112,7 @@ def conditions(config: BenchConfig, what: str) -> str:
     return (
         f"{device}, torch {torch.__version__}, {config.precision}, {config.width}x{config.height}: "
         f"`pahs bench {what} --size {config.width} {config.height} --frames {config.frames} "
-        f"--seconds {config.seconds:g} --device {config.device} --precision {config.precision}`"
+        f"--seconds {config.seconds:g} --device {config.device} --precision {config.precision}{config.limit}`"
     )
 
 

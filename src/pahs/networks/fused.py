@@ -2,14 +2,15 @@
 
 PyTorch runs a convolution, its bias, its ReLU and the sum of a residual block one after the other. At full resolution
 each of the small ones takes as long as the convolution itself. cuDNN computes bias and ReLU while it writes the result;
-bias and sum are one Triton kernel. Elsewhere (CPU, float32, training) these are the plain layers.
+the rest are Triton kernels (`pahs.networks.kernels`). Elsewhere (CPU, float32, training) these are the plain layers.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import cache
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +19,6 @@ from torch import Tensor, nn
 log = logging.getLogger(__name__)
 
 HALF = (torch.bfloat16, torch.float16)
-
-
-class Sum(Protocol):
-    """y += bias, and += residual where there is one; all channels-last, in place."""
-
-    def __call__(self, y: Tensor, bias: Tensor, residual: Tensor | None) -> None: ...
 
 
 def pays(x: Tensor, weight: Tensor) -> bool:
@@ -38,6 +33,10 @@ def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
         return F.conv2d(
             x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups
         )
+    own = kernels()
+    if own is not None and layer.bias is not None and _from_rgb(layer, x):
+        y: Tensor = own.conv_from_rgb(x, layer.weight, layer.bias)
+        return y
     return plus(_bare(layer, x), layer.bias)
 
 
@@ -61,13 +60,13 @@ def plus(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tens
     """y + bias + residual, in the memory of y."""
     if bias is None:
         return y if residual is None else y.add_(residual)
-    together = triton_sum()
+    own = kernels()
     last = torch.channels_last
     dense = y.is_contiguous(memory_format=last) and (
         residual is None or (residual.is_contiguous(memory_format=last) and residual.shape == y.shape)
     )
-    if together is not None and dense and y.shape[1] % 8 == 0:
-        together(y, bias, residual)
+    if own is not None and dense and y.shape[1] % 8 == 0:
+        own.add_(y, bias, residual)
         return y
     y.add_(bias[:, None, None])
     return y if residual is None else y.add_(residual)
@@ -77,17 +76,30 @@ def _bare(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return F.conv2d(x, layer.weight, None, layer.stride, layer.padding, layer.dilation, layer.groups)
 
 
+def _from_rgb(layer: nn.Conv2d, x: Tensor) -> bool:
+    plain = (layer.kernel_size, layer.stride, layer.padding) == (
+        (3, 3),
+        (1, 1),
+        (1, 1),
+    ) and layer.in_channels == 3
+    return (
+        plain
+        and layer.out_channels in (16, 32, 64, 128)
+        and x.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
 @cache
-def triton_sum() -> Sum | None:
-    """The kernel, tried once; None where it cannot be compiled, which is said in one line."""
+def kernels() -> ModuleType | None:
+    """`pahs.networks.kernels`, tried once; None where they cannot be compiled, which is said in one line."""
     try:
-        from pahs.networks.triton_sum import add_
+        from pahs.networks import kernels as own
 
         y = torch.ones(1, 8, 2, 2, device="cuda", dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-        add_(y, y[0, :, 0, 0].contiguous(), y.clone())
+        own.add_(y, y[0, :, 0, 0].contiguous(), y.clone())
         if not bool((y == 3).all()):
-            raise RuntimeError("it computes a wrong sum")
-        return add_
+            raise RuntimeError("its sums are wrong")
+        return own
     except Exception as error:  # whatever a missing or half-installed compiler raises
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         log.warning("running without Triton, which is slower: %s", reason)

@@ -1,0 +1,138 @@
+"""Kernels for what PyTorch runs in several passes over memory. Import this only where Triton is installed."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+SUM_TILE = 4096
+"""Numbers that one program adds."""
+PIXELS = 128
+"""Pixels that one program convolves."""
+TOKENS = 64
+"""Tokens that one program judges."""
+TAPS = 32
+"""Inputs of a 3x3 convolution of three channels, 27, and its bias, filled up to a power of two."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum(  # type: ignore[no-untyped-def]
+    y,
+    bias,
+    residual,
+    pixels,
+    CHANNELS: tl.constexpr,
+    WIDE: tl.constexpr,
+    HIGH: tl.constexpr,
+    ADD: tl.constexpr,
+):
+    rows = tl.program_id(0) * HIGH + tl.arange(0, HIGH)
+    columns = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
+    at = rows.to(tl.int64)[:, None] * CHANNELS + columns[None, :]
+    inside = (rows < pixels)[:, None]
+    total = tl.load(y + at, mask=inside).to(tl.float32) + tl.load(bias + columns).to(tl.float32)[None, :]
+    if ADD:
+        total += tl.load(residual + at, mask=inside).to(tl.float32)
+    tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
+
+
+def add_(y: Tensor, bias: Tensor, residual: Tensor | None) -> None:
+    """y += bias + residual. All channels-last and dense; the number of channels is a multiple of 8."""
+    channels = y.shape[1]
+    wide = min(channels & -channels, 128)  # the largest power of two that divides it
+    high = SUM_TILE // wide
+    pixels = y.numel() // channels
+    grid = (triton.cdiv(pixels, high), channels // wide)
+    with torch.cuda.device(y.device):
+        _sum[grid](
+            y, bias, y if residual is None else residual, pixels, channels, wide, high, residual is not None
+        )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _from_rgb(  # type: ignore[no-untyped-def]
+    x, weight, y, height, width, pixels, CHANNELS: tl.constexpr, TAPS: tl.constexpr, PIXELS: tl.constexpr
+):
+    here = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
+    tap = tl.arange(0, TAPS)
+    down, right = tap // 9 - 1, (tap // 3) % 3 - 1
+    row = ((here // width) % height)[:, None] + down[None, :]
+    column = (here % width)[:, None] + right[None, :]
+    inside = (here < pixels)[:, None] & (tap < 27)[None, :]
+    inside = inside & (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    at = (here.to(tl.int64)[:, None] + (down * width + right)[None, :]) * 3 + (tap % 3)[None, :]
+    seen = tl.load(x + at, mask=inside, other=0.0)
+    seen = tl.where((tap == 27)[None, :], tl.full(seen.shape, 1.0, seen.dtype), seen)
+    output = tl.arange(0, CHANNELS)
+    total = tl.dot(seen, tl.load(weight + tap[:, None] * CHANNELS + output[None, :]))
+    to = here.to(tl.int64)[:, None] * CHANNELS + output[None, :]
+    tl.store(y + to, total.to(y.dtype.element_ty), mask=(here < pixels)[:, None])
+
+
+def conv_from_rgb(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A 3x3 convolution of pictures (N, 3, H, W), channels-last, to 16, 32, 64 or 128 channels.
+
+    cuDNN fills three channels up to eight before it starts. Here a pixel's 27 neighbours are one row of a matrix
+    product, and the bias is its 28th number.
+    """
+    N, _, H, W = x.shape
+    channels = weight.shape[0]
+    matrix = weight.permute(2, 3, 1, 0).reshape(27, channels)
+    matrix = torch.cat([matrix, bias[None], matrix.new_zeros(TAPS - 28, channels)])
+    y = torch.empty((N, channels, H, W), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    pixels = N * H * W
+    with torch.cuda.device(x.device):
+        _from_rgb[(triton.cdiv(pixels, PIXELS),)](x, matrix, y, H, W, pixels, channels, TAPS, PIXELS)
+    return y
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _select(  # type: ignore[no-untyped-def]
+    query,
+    mean,
+    found,
+    w1,
+    b1,
+    w2,
+    b2,
+    w3,
+    b3,
+    tokens,
+    CHANNELS: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    TOKENS: tl.constexpr,
+):
+    token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
+    channel = tl.arange(0, CHANNELS)
+    inside = (token < tokens)[:, None]
+    first = tl.program_id(1).to(tl.int64) * tokens * CHANNELS
+    at = first + token[:, None] * CHANNELS + channel[None, :]
+    q = tl.load(query + at, mask=inside, other=0.0).to(tl.float32)
+    k = tl.load(mean + tl.program_id(1) * CHANNELS + channel).to(tl.float32)
+    score = tl.sum(q * k[None, :], 1)
+    unit = tl.arange(0, HIDDEN)
+    a = (
+        score[:, None] * tl.load(w1 + unit).to(tl.float32)[None, :]
+        + tl.load(b1 + unit).to(tl.float32)[None, :]
+    )
+    a = tl.maximum(a, 0.0).to(w2.dtype.element_ty)
+    b = tl.dot(a, tl.load(w2 + unit[None, :] * HIDDEN + unit[:, None]))
+    b = tl.maximum(b + tl.load(b2 + unit).to(tl.float32)[None, :], 0.0)
+    total = tl.sum(b * tl.load(w3 + unit).to(tl.float32)[None, :], 1) + tl.load(b3).to(tl.float32)
+    value = tl.load(found + at, mask=inside, other=0.0).to(tl.float32) * tl.sigmoid(total)[:, None]
+    tl.store(found + at, value.to(found.dtype.element_ty), mask=inside)
+
+
+def select_(found: Tensor, query: Tensor, mean: Tensor, layers: list[tuple[Tensor, Tensor]]) -> None:
+    """found *= sigmoid(FC(query . mean)): what SNLA does with S_Sel, for (B, N, C) tokens in one piece.
+
+    `layers` are weight and bias of the three linear layers, 1 -> 64 -> 64 -> 1; `mean` is (B, 1, C).
+    """
+    B, N, C = found.shape
+    (w1, b1), (w2, b2), (w3, b3) = layers
+    with torch.cuda.device(found.device):
+        _select[(triton.cdiv(N, TOKENS), B)](
+            query, mean, found, w1, b1, w2, b2, w3, b3, N, C, w2.shape[0], TOKENS
+        )
