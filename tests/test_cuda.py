@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 from pahs import runtime
 from pahs.engine import Plan, Scene, longest_chunk, stream
 from pahs.networks import PRESETS, PAHSConfig, fused, recorded
-from pahs.networks.blocks import ResidualBlock, conv, double
+from pahs.networks.blocks import Conv, ResidualBlock, conv, double
 from pahs.networks.snla import SNLA
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -78,6 +78,10 @@ LAYERS = {
     "to RGB": (lambda: conv(32, 3), 32),
     "stride": (lambda: conv(32, 96, 5, stride=2), 32),
     "residual": (lambda: ResidualBlock(96), 96),
+    "residual, 16": (lambda: ResidualBlock(16), 16),
+    "residual, 32": (lambda: ResidualBlock(32), 32),
+    "residual, 64": (lambda: ResidualBlock(64), 64),
+    "patches": (lambda: Conv(64, 32, 4, 4), 64),
     "residual, an odd width": (lambda: ResidualBlock(30), 30),
     "double": (lambda: double(96, 64), 96),
 }
@@ -86,9 +90,15 @@ LAYERS = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [(1, 16, 16), (2, 45, 80), (3, 37, 130)])
 @pytest.mark.parametrize("name", LAYERS)
-def test_fused_layers_are_the_plain_ones(name: str, size: tuple[int, int, int], dtype: torch.dtype) -> None:
-    """As near to float64 as the format allows, with the weights that the format can hold."""
+@pytest.mark.parametrize("large", [False, True])
+def test_fused_layers_are_the_plain_ones(
+    name: str, size: tuple[int, int, int], dtype: torch.dtype, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As near to float64 as the format allows, with the weights that the format can hold; by every way there is."""
     torch.manual_seed(0)
+    if large:
+        monkeypatch.setattr(fused, "LARGE_TENSOR", 0)
+        monkeypatch.setattr(fused, "SMALL_PICTURE", 0)
     make, channels = LAYERS[name]
     layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = (
@@ -101,7 +111,7 @@ def test_fused_layers_are_the_plain_ones(name: str, size: tuple[int, int, int], 
         expected = layer.double()(x.double())
     step = torch.finfo(dtype).eps
     torch.testing.assert_close(result.double(), expected, rtol=2 * step, atol=4 * step)
-    assert fused.kernels() is not None, "Triton is here but was not used"
+    assert fused.kernels() is not None and fused.direct_cudnn() is not None
 
 
 @pytest.mark.parametrize("hidden", [16, 30, 64])

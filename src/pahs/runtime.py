@@ -71,10 +71,11 @@ def limit_memory(device: torch.device, gib: float) -> None:
         raise PahsError(
             f"--memory {gib:g}: it limits the memory of a GPU, and this runs on the CPU; leave it out"
         )
-    _, total = torch.cuda.mem_get_info(device)
+    number = torch.cuda.current_device() if device.index is None else device.index
+    _, total = torch.cuda.mem_get_info(number)
     if gib <= 0:
         raise PahsError(f"--memory {gib:g}: it must be above 0")
-    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * 2**30 / total), device)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * 2**30 / total), number)
 
 
 def default_model(device: torch.device) -> str:

@@ -63,7 +63,7 @@ def residual_blocks(count: int, channels: int) -> nn.Sequential:
 class SplitConv(nn.Conv2d):
     """A 3x3 convolution over the concatenation [a, b] whose two halves can be computed apart.
 
-    conv([a, b]) = of_first(a) + of_second(b), because a convolution is linear. Inside a recurrence this means
+    conv([a, b]) = conv_a(a) + conv_b(b), because a convolution is linear. Inside a recurrence this means
     that the half which does not depend on the state is computed once, ahead, for many frames.
     """
 
@@ -75,12 +75,15 @@ class SplitConv(nn.Conv2d):
         weight = self.weight[:, : self.boundary]
         if not fused.pays(a, weight):
             return F.conv2d(a, weight, self.bias, padding=1)
-        return fused.plus(F.conv2d(a, weight, padding=1), self.bias)
+        return fused.convolve(a, weight, self.bias)
 
     def second(self) -> Tensor:
         """The weight of the second half, in one piece: cut it once where it is used several times."""
         return self.weight[:, self.boundary :].contiguous(memory_format=torch.channels_last)
 
-    def of_second(self, b: Tensor, weight: Tensor | None = None) -> Tensor:
-        """`weight` is `second()`, if the caller has it at hand."""
-        return F.conv2d(b, self.second() if weight is None else weight, padding=1)
+    def add_second(self, of_first: Tensor, b: Tensor, weight: Tensor | None = None) -> Tensor:
+        """of_first + conv_b(b); `weight` is `second()`, if the caller has it at hand."""
+        weight = self.second() if weight is None else weight
+        if not fused.pays(b, weight):
+            return of_first + F.conv2d(b, weight, padding=1)
+        return fused.convolve(b, weight, residual=of_first)

@@ -1,16 +1,21 @@
 """Convolutions together with what follows them, for inference on a GPU: the same numbers in fewer passes over memory.
 
 PyTorch runs a convolution, its bias, its ReLU and the sum of a residual block one after the other. At full resolution
-each of the small ones takes as long as the convolution itself. cuDNN computes bias and ReLU while it writes the result;
-the rest are Triton kernels (`pahs.networks.kernels`). Elsewhere (CPU, float32, training) these are the plain layers.
+each of the small ones takes as long as the convolution itself. Three ways around that, whichever suits a shape best:
+
+    PyTorch's cuDNN         bias and ReLU while the result is written
+    pahs.networks.cudnn     bias and residual sum, the same way
+    pahs.networks.kernels   Triton: few channels, where cuDNN fills its tiles with nothing, and loose sums
+
+Elsewhere (CPU, float32, training) these are the plain layers.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +24,10 @@ from torch import Tensor, nn
 log = logging.getLogger(__name__)
 
 HALF = (torch.bfloat16, torch.float16)
+SMALL_PICTURE = 1 << 17
+"""Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are the choices below."""
+LARGE_TENSOR = 1 << 22
+"""Numbers from which `pahs.networks.cudnn` pays: it keeps the host busy for 0.15 ms."""
 
 
 def pays(x: Tensor, weight: Tensor) -> bool:
@@ -29,31 +38,75 @@ def pays(x: Tensor, weight: Tensor) -> bool:
 
 def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """layer(x)"""
-    if not pays(x, layer.weight):
-        return F.conv2d(
-            x, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups
-        )
-    own = kernels()
-    if own is not None and layer.bias is not None and _from_rgb(layer, x):
-        y: Tensor = own.conv_from_rgb(x, layer.weight, layer.bias)
+    if not _plain(layer) or not pays(x, layer.weight):
+        y: Tensor = layer._conv_forward(x, layer.weight, layer.bias)
         return y
-    return plus(_bare(layer, x), layer.bias)
+    return convolve(x, layer.weight, layer.bias, stride=layer.stride[0], padding=int(layer.padding[0]))
 
 
 def conv_relu(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """relu(layer(x))"""
-    if not pays(x, layer.weight):
+    if not _plain(layer) or not pays(x, layer.weight):
         return F.relu(layer(x))
-    arguments: tuple[Any, ...] = (layer.stride, layer.padding, layer.dilation, layer.groups)
-    return torch.cudnn_convolution_relu(x, layer.weight, layer.bias, *arguments)
+    return convolve(
+        x, layer.weight, layer.bias, relu=True, stride=layer.stride[0], padding=int(layer.padding[0])
+    )
 
 
 def conv_add(layer: nn.Conv2d, x: Tensor, residual: Tensor) -> Tensor:
     """residual + layer(x)"""
-    if not pays(x, layer.weight):
+    if not _plain(layer) or not pays(x, layer.weight):
         y: Tensor = residual + layer(x)
         return y
-    return plus(_bare(layer, x), layer.bias, residual)
+    return convolve(
+        x, layer.weight, layer.bias, residual, stride=layer.stride[0], padding=int(layer.padding[0])
+    )
+
+
+def convolve(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    relu: bool = False,
+    stride: int = 1,
+    padding: int = 1,
+) -> Tensor:
+    """relu(conv(x) + bias + residual) by the fastest way there is; only for what `pays`."""
+    weight = weight.contiguous(memory_format=torch.channels_last)
+    outputs, inputs, rows, _ = weight.shape
+    own = kernels()
+    if own is not None and (rows, stride, padding) == (3, 1, 1) and _ordered(x, residual):
+        pixels = x.shape[0] * x.shape[2] * x.shape[3]
+        y: Tensor
+        if (
+            inputs == 3
+            and outputs in (16, 32, 64, 128)
+            and bias is not None
+            and residual is None
+            and not relu
+        ):
+            y = own.conv_from_rgb(x, weight, bias)
+            return y
+        if inputs == outputs and (outputs in (16, 32) or (outputs == 64 and pixels <= SMALL_PICTURE)):
+            y = own.conv(x, weight, bias, residual, relu)
+            return y
+    if relu and bias is not None and residual is None:
+        return torch.cudnn_convolution_relu(x, weight, bias, (stride, stride), (padding, padding), (1, 1), 1)
+    large = x.numel() // inputs * outputs // stride**2 >= LARGE_TENSOR
+    if (
+        bias is not None
+        and not relu
+        and large
+        and inputs % 8 == 0
+        and outputs % 8 == 0
+        and _ordered(x, residual)
+    ):
+        direct = direct_cudnn()
+        if direct is not None:
+            return direct(x, weight, bias, residual, stride, padding)
+    y = plus(F.conv2d(x, weight, None, stride, padding), bias, residual)
+    return y.relu_() if relu else y
 
 
 def plus(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
@@ -61,32 +114,23 @@ def plus(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tens
     if bias is None:
         return y if residual is None else y.add_(residual)
     own = kernels()
-    last = torch.channels_last
-    dense = y.is_contiguous(memory_format=last) and (
-        residual is None or (residual.is_contiguous(memory_format=last) and residual.shape == y.shape)
-    )
-    if own is not None and dense and y.shape[1] % 8 == 0:
+    if own is not None and y.shape[1] % 8 == 0 and _ordered(y, residual):
         own.add_(y, bias, residual)
         return y
     y.add_(bias[:, None, None])
     return y if residual is None else y.add_(residual)
 
 
-def _bare(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    return F.conv2d(x, layer.weight, None, layer.stride, layer.padding, layer.dilation, layer.groups)
+def _plain(layer: nn.Conv2d) -> bool:
+    """A convolution with nothing unusual about it."""
+    square = layer.stride[0] == layer.stride[1] and layer.padding[0] == layer.padding[1]
+    usual = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
+    return square and usual and not isinstance(layer.padding, str)
 
 
-def _from_rgb(layer: nn.Conv2d, x: Tensor) -> bool:
-    plain = (layer.kernel_size, layer.stride, layer.padding) == (
-        (3, 3),
-        (1, 1),
-        (1, 1),
-    ) and layer.in_channels == 3
-    return (
-        plain
-        and layer.out_channels in (16, 32, 64, 128)
-        and x.is_contiguous(memory_format=torch.channels_last)
-    )
+def _ordered(x: Tensor, residual: Tensor | None) -> bool:
+    """Channels-last without gaps, which is how the kernels walk through memory."""
+    return all(t is None or t.is_contiguous(memory_format=torch.channels_last) for t in (x, residual))
 
 
 @cache
@@ -101,6 +145,31 @@ def kernels() -> ModuleType | None:
             raise RuntimeError("its sums are wrong")
         return own
     except Exception as error:  # whatever a missing or half-installed compiler raises
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        log.warning("running without Triton, which is slower: %s", reason)
+        log.warning("running without Triton, which is slower: %s", _first_line(error))
         return None
+
+
+Convolution = Callable[[Tensor, Tensor, Tensor, Tensor | None, int, int], Tensor]
+
+
+@cache
+def direct_cudnn() -> Convolution | None:
+    """`pahs.networks.cudnn.conv_add`, tried once; None where it is out of reach."""
+    try:
+        from pahs.networks.cudnn import conv_add
+
+        x = torch.ones(1, 8, 4, 4, device="cuda", dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+        weight = torch.ones(8, 8, 1, 1, device="cuda", dtype=torch.bfloat16).to(
+            memory_format=torch.channels_last
+        )
+        y = conv_add(x, weight, x[0, :, 0, 0].contiguous(), x, 1, 0)
+        if not bool((y == 10).all()):
+            raise RuntimeError("its sums are wrong")
+        return conv_add
+    except Exception as error:  # whatever another version of cuDNN, or none, raises
+        log.info("running without fused residual sums: %s", _first_line(error))
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

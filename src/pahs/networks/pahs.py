@@ -113,7 +113,7 @@ class Cell(nn.Module):
         """One frame: the new state is (f_L_t, h_t)."""
         f_L, h = state
         h = self.refiner.step(read[1:], f_L, h)
-        f_L = self.residual(read[0] + self.fuse.of_second(h))
+        f_L = self.residual(self.fuse.add_second(read[0], h))
         return f_L, self.to_hidden(f_L)
 
     def sweep(self, reads: Sequence[Tensors], state: Tensors | None) -> Iterator[Tensors]:

@@ -39,7 +39,7 @@ class PPRNN(nn.Module):
 
     def block(self, read: Tensor, h: Tensor, weight: Tensor | None = None) -> Tensor:
         """M_P, with the feature already read; `weight` is that of `mix.second`."""
-        h = self.out(self.residual(read + self.mix.of_second(h, weight)))
+        h = self.out(self.residual(self.mix.add_second(read, h, weight)))
         return h
 
     def forward(self, current: Tensor | None, past: Tensor | None, h: Tensor) -> Tensor:
