@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from itertools import islice, repeat
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from pahs.engine import Plan, Scene, longest_chunk, stream
 from pahs.networks import PRESETS, PAHSConfig, fused, recorded
 from pahs.networks.blocks import Conv, ResidualBlock, conv, double
 from pahs.networks.snla import SNLA
+from pahs.video import PixelLayout, apply_change, to_rgb
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -205,3 +207,20 @@ def test_a_frame_takes_few_launches(name: str) -> None:
         "copies in and out of the steps, and a share of the batched stages"
     )
     assert counts["waits"] <= 2, "the host waits for the device inside a chunk"
+
+
+@pytest.mark.parametrize("depth", [8, 10])
+def test_colours_are_converted_on_the_gpu_as_on_the_cpu(depth: int) -> None:
+    random = np.random.default_rng(0)
+    pixels = PixelLayout("yuv420", depth, False, (0.2126, 0.0722), "left")
+    shapes = ((36, 50), (18, 25), (18, 25))
+    planes = tuple(random.integers(0, 2**depth, shape).astype(pixels.dtype) for shape in shapes)
+    here, there = (to_rgb(planes, pixels, device) for device in ("cpu", "cuda"))
+    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-6)
+    change = 0.2 * torch.rand(3, 36, 50)
+    for unchanged, plane in zip(apply_change(planes, there, there, pixels), planes, strict=True):
+        assert np.array_equal(unchanged, plane)
+    on_gpu = apply_change(planes, there, there + change.cuda(), pixels)
+    for one, other in zip(on_gpu, apply_change(planes, here, here + change, pixels), strict=True):
+        assert one.dtype == other.dtype and np.abs(one.astype(int) - other.astype(int)).max() <= 1
+        assert (one != other).mean() < 0.01

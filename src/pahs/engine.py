@@ -82,6 +82,7 @@ def stream(
     scene: Scene | None = None
     cuts = CutDetector() if scene_cuts else None
     kind: FrameT | None = None
+    images: list[Tensor] = []
     for frame in frames:
         image = to_image(frame, model)
         if scene is None:
@@ -91,12 +92,24 @@ def stream(
             raise PahsError(
                 f"the frame size changes from {size_text(scene.shape)} to {size_text(image.shape)}"
             )
-        if cuts is not None and cuts.is_cut(image):
-            yield from (from_image(x, frame) for x in scene.finish())
-        scene.push(image)
-        yield from (from_image(x, frame) for x in scene.ready())
+        images.append(image)
+        # Together, so that looking for cuts makes the host wait once per batch and not once per frame.
+        if len(images) == scene.plan.batch:
+            yield from (from_image(x, frame) for x in _through(scene, images, cuts))
+            images = []
     if scene is not None and kind is not None:
+        yield from (from_image(x, kind) for x in _through(scene, images, cuts))
         yield from (from_image(x, kind) for x in scene.finish())
+
+
+def _through(scene: Scene, images: list[Tensor], cuts: CutDetector | None) -> Iterator[Tensor]:
+    """Give images to the scene; what becomes ready."""
+    flags = cuts.cuts(images) if cuts is not None and images else [False] * len(images)
+    for image, cut in zip(images, flags, strict=True):
+        if cut:
+            yield from scene.finish()
+        scene.push(image)
+        yield from scene.ready()
 
 
 def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:

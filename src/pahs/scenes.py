@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -23,13 +25,17 @@ class CutDetector:
         self._last: Tensor | None = None
         self._recent: deque[float] = deque(maxlen=5)
 
-    def is_cut(self, frame: Tensor) -> bool:
-        """Whether `frame`, (3, H, W) in [0, 1], starts a new scene."""
-        thumbnail = F.adaptive_avg_pool2d(frame, THUMBNAIL)
-        last, self._last = self._last, thumbnail
-        if last is None:
-            return False
-        difference = float((thumbnail - last).abs().mean())
+    def cuts(self, frames: Sequence[Tensor]) -> list[bool]:
+        """Which of the next frames, each (3, H, W) in [0, 1], start a new scene. Waits for the device once."""
+        thumbnails = torch.stack([F.adaptive_avg_pool2d(frame, THUMBNAIL) for frame in frames])
+        before = thumbnails[:1] if self._last is None else self._last
+        differences = (thumbnails - torch.cat([before, thumbnails[:-1]])).abs().mean((1, 2, 3)).tolist()
+        found = [self._is_cut(x) for x in differences[1 if self._last is None else 0 :]]
+        first = [False] if self._last is None else []
+        self._last = thumbnails[-1:]
+        return first + found
+
+    def _is_cut(self, difference: float) -> bool:
         usual = max(self._recent, default=FIRST / JUMP)
         if difference > max(LEAST, JUMP * usual):
             self._recent.clear()

@@ -13,7 +13,7 @@ changed nothing the samples come back bit for bit, whatever the chroma format, r
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -46,6 +46,13 @@ def to_rgb(planes: Planes, pixels: PixelLayout, device: torch.device | str = "cp
 
 def apply_change(planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout) -> Planes:
     """The source's samples plus the model's change: `rgb_in` is `to_rgb(planes)`, `rgb_out` what became of it."""
+    return begin_change(planes, rgb_in, rgb_out, pixels)()
+
+
+def begin_change(
+    planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout
+) -> Callable[[], Planes]:
+    """`apply_change` without waiting for the device: the result is there when the returned function is called."""
     # A sample that a half-precision overflow turned into NaN or infinity keeps its source value.
     change = torch.nan_to_num(rgb_out.float() - rgb_in, nan=0.0, posinf=0.0, neginf=0.0)
     red, green, blue = change
@@ -60,7 +67,7 @@ def apply_change(planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelL
         if pixels.family != "gray":
             chroma = torch.stack(((blue - y) / (2 * (1 - kb)), (red - y) / (2 * (1 - kr))))
             changes.extend(_downsample(chroma, pixels) * chroma_scale)
-    return tuple(_add(p, c, pixels.depth) for p, c in zip(planes, changes, strict=True))
+    return _fetch([_add(p, c, pixels.depth) for p, c in zip(planes, changes, strict=True)], pixels.depth)
 
 
 def _ranges(pixels: PixelLayout) -> tuple[float, float, float]:
@@ -74,18 +81,43 @@ def _ranges(pixels: PixelLayout) -> tuple[float, float, float]:
 
 def _float(plane: Plane, device: torch.device | str) -> Tensor:
     if plane.dtype == np.uint8:
-        return torch.from_numpy(plane).to(device).float()
+        return _upload(torch.from_numpy(plane), device).float()
     # Few operations know unsigned 16-bit tensors, so the bits travel as signed ones.
-    return torch.from_numpy(plane.view(np.int16)).to(device).int().bitwise_and_(0xFFFF).float()
+    return _upload(torch.from_numpy(plane.view(np.int16)), device).int().bitwise_and_(0xFFFF).float()
 
 
-def _add(plane: Plane, change: Tensor, depth: int) -> Plane:
+def _upload(x: Tensor, device: torch.device | str) -> Tensor:
+    """To the device; from page-locked memory, because only from there a copy runs beside other work."""
+    if torch.device(device).type == "cuda":
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)
+
+
+def _add(plane: Plane, change: Tensor, depth: int) -> Tensor:
+    """Samples where the change is, as bytes or as the bits of 16-bit numbers."""
     # float32 holds every 16-bit sample and a change of half a step exactly, so zero change is the identity.
     total = _float(plane, change.device) + change
     total = total.round_().clamp_(0, 2**depth - 1)
-    if depth == 8:
-        return cast("Plane", total.to(torch.uint8).cpu().numpy())
-    return cast("Plane", total.int().cpu().numpy().astype(np.uint16))
+    return total.to(torch.uint8) if depth == 8 else total.int().to(torch.int16)
+
+
+def _fetch(samples: list[Tensor], depth: int) -> Callable[[], Planes]:
+    """Begin to copy samples to the host; the function waits for them."""
+    ready: torch.cuda.Event | None = None
+    if samples[0].is_cuda:
+        here = [torch.empty(x.shape, dtype=x.dtype, pin_memory=True) for x in samples]
+        for mine, x in zip(here, samples, strict=True):
+            mine.copy_(x, non_blocking=True)
+        ready = torch.cuda.current_stream(samples[0].device).record_event()
+        samples = here
+
+    def planes() -> Planes:
+        if ready is not None:
+            ready.synchronize()
+        arrays = tuple(x.numpy() for x in samples)
+        return arrays if depth == 8 else tuple(x.view(np.uint16) for x in arrays)
+
+    return planes
 
 
 def _upsample(chroma: Tensor, pixels: PixelLayout) -> Tensor:

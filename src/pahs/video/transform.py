@@ -16,9 +16,9 @@ from torch import Tensor
 
 from pahs.errors import PahsError
 from pahs.video.channel import Channel, Closed
-from pahs.video.color import apply_change, to_rgb
+from pahs.video.color import begin_change, to_rgb
 from pahs.video.encoder import EncodeOptions
-from pahs.video.frames import Frame, FrameSink, FrameSource
+from pahs.video.frames import Frame, FrameSink, FrameSource, Planes
 from pahs.video.images import ImageFolderReader, ImageFolderWriter, refuse_single_image
 from pahs.video.reader import VideoReader
 from pahs.video.writer import VideoWriter
@@ -28,6 +28,9 @@ FrameFunction = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 
 _QUEUE = 8
 """Frames and packets that wait between two threads: enough to overlap, too few to fill the memory."""
+_BURST, _BURST_BYTES = 256, 1 << 28
+"""A GPU gives frames back in long bursts: so many, or so much, may wait for the encoder, which works on them while the
+GPU goes on."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,7 @@ def _pump(
 ) -> int:
     """Run the three stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
     decoded: Channel[Any] = Channel(_QUEUE)
-    finished: Channel[Any] = Channel(_QUEUE)
+    finished: Channel[Any] = Channel(_QUEUE if device.type == "cpu" else _burst(source))
     pixels = source.info.pixels
     # Frames that `fn` has taken and not given back yet, and the packets between them, in file order: they leave
     # together, so that sound stays beside its pictures however far `fn` reads ahead.
@@ -152,8 +155,8 @@ def _pump(
     def write() -> None:
         try:
             for item in finished:
-                if isinstance(item, Frame):
-                    sink.write(item)
+                if isinstance(item, _Changed):
+                    sink.write(replace(item.frame, planes=item.planes()))
                 else:
                     sink.copy(item)
         except BaseException as error:
@@ -180,8 +183,7 @@ def _pump(
                 raise ValueError(
                     f"the function gave {tuple(output.shape)} for a frame of {tuple(rgb_in.shape)}"
                 )
-            planes = apply_change(frame.planes, rgb_in, output.to(device), pixels)
-            finished.put(replace(frame, planes=planes))
+            finished.put(_Changed(frame, begin_change(frame.planes, rgb_in, output.to(device), pixels)))
             count += 1
             if progress is not None:
                 progress(1)
@@ -202,6 +204,22 @@ def _pump(
             close()
     finished.raise_error()
     return count
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """A frame on its way back."""
+
+    frame: Frame
+    planes: Callable[[], Planes]
+    """Waits for the new samples."""
+
+
+def _burst(source: FrameSource) -> int:
+    """Frames that may wait for the encoder."""
+    info = source.info
+    samples = 3 * info.width * info.height * (1 if info.pixels.depth == 8 else 2)
+    return max(_QUEUE, min(_BURST, _BURST_BYTES // samples))
 
 
 def _next_frame(waiting: deque[Any], finished: Channel[Any]) -> Frame:
