@@ -174,7 +174,7 @@ class Scene:
         self.max_bands = self.height // multiple if banded else 1
         pixels = self.height * (first.shape[2] + self.padding[1])
         batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // pixels)
-        self.chunk_chosen = chunk is not None
+        self.chunk_given, self.chosen = chunk is not None, False
         longest = chunk or longest_chunk(first.device)
         self.plan = Plan(longest, min(batch, longest))
         self.may_wait_outside = (
@@ -205,9 +205,9 @@ class Scene:
         """Turn the collected images into features."""
         while self.images:
             features = self._fit(lambda plan: self._extract_batch(self.images[: plan.batch], plan))
-            if not self.chunk_chosen:
+            if not self.chosen:
                 with torch.inference_mode():
-                    self._choose_chunk(features)
+                    self._choose(features)
             self._fit(
                 lambda plan: self.waiting.add(features, plan.chunk + self.look_ahead + plan.batch),  # noqa: B023
                 framewise=False,
@@ -228,16 +228,21 @@ class Scene:
             self.model.contract.multiple_of,
         )
 
-    def _choose_chunk(self, features: Tensors) -> None:
-        """The longest chunk that fits: its features, those of the look-ahead, and as much again for its latents."""
+    def _choose(self, features: Tensors) -> None:
+        """The longest chunk that fits, unless one is asked for, and where its frames wait.
+
+        It takes its features, those of the look-ahead, and about as much again for its latents.
+        """
         frame_bytes = sum(x.numel() * x.element_size() for x in features) // features[0].shape[1]
         room = int(MEMORY_SHARE * free_memory(features[0].device)) // frame_bytes
-        chunk, outside = (room - self.look_ahead) // 2, False
-        if chunk < SHORT_CHUNK and self.may_wait_outside:
-            chunk, outside = min(SHORT_CHUNK, room // 2), True
-        chunk = max(1, min(self.plan.chunk, chunk))
+        chunk = self.plan.chunk
+        inside = (room - self.look_ahead) // 2
+        short = self.may_wait_outside and inside < min(SHORT_CHUNK, chunk)
+        outside = self.plan.outside or short
+        if not self.chunk_given:
+            chunk = max(1, min(chunk, min(SHORT_CHUNK, room // 2) if outside else inside))
         self._adopt(replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk), outside=outside))
-        self.chunk_chosen = True
+        self.chosen = True
 
     def _adopt(self, plan: Plan) -> None:
         """Go on by another plan; what waits moves if it says so."""
