@@ -48,8 +48,8 @@ def test_one_command_measures_both_and_the_file(narrow, tmp_path, capsys):
     assert "% of the slowest single stage" in out and "the reference on" in out and "look-ahead 4" in out
 
     stored = json.loads(numbers.read_text())
-    first, same, last = stored["contenders"]
-    assert first["flops"] > same["flops"] > last["flops"]
+    first, kept, same, last = stored["contenders"]
+    assert first["flops"] > kept["flops"] > same["flops"] > last["flops"]
     assert first["against"] == "" and same["against"] == last["against"] == "literal reference"
     assert first["frames"] >= FEW and last["frames"] == longest_chunk(torch.device("cpu"))
     assert same["compared"] == FEW and same["max_difference"] < 1e-5
@@ -83,6 +83,7 @@ def test_a_lower_precision_is_compared_with_our_own_float32(narrow):
     assert names == [
         ("literal reference", "fp32", False, ""),
         ("literal reference, TF32", "fp32", True, "literal reference"),
+        ("literal, features kept", "fp32", False, "literal reference"),
         ("the same windows, our way", "fp32", False, "literal reference"),
         ("ours", "fp32", False, "literal reference"),
         ("ours, bf16", "bf16", False, "ours"),

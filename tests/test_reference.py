@@ -42,6 +42,12 @@ def test_the_engine_gives_the_papers_frames(
     torch.testing.assert_close(ours, literal, rtol=0, atol=1e-5)
 
 
+def test_features_that_are_kept_change_nothing() -> None:
+    network, clip = lively(TINY), torch.rand(7, 3, 20, 36)
+    again, kept = (list(literal_stream(network, clip, keep_features=keep)) for keep in (False, True))
+    assert torch.equal(torch.stack(again), torch.stack(kept))
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -34,7 +34,7 @@ FEW = 2
 SHORT = 16
 """Frames of a chunk in float32; a lower precision is compared over one such chunk."""
 
-LITERAL, OURS = "literal reference", "ours"
+LITERAL, KEPT, OURS = "literal reference", "literal, features kept", "ours"
 
 Say = Callable[[str], None]
 
@@ -122,12 +122,13 @@ class Trial:
 
 def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
     """From the literal reference to what was asked for, one change after the other."""
-    literal = count_literal(network, config.height, config.width)
+    literal, kept = (count_literal(network, config.height, config.width, keep) for keep in (False, True))
     ahead = network.contract.look_ahead
     single = work.frame(1 + ahead)
     chunk = longest_chunk(torch.device(config.device))
     chosen = [
         Trial(LITERAL, "fp32", literal_stream, literal, channels_last=False),
+        Trial(KEPT, "fp32", literal_kept, kept, channels_last=False, against=LITERAL),
         Trial("the same windows, our way", "fp32", one_window, single, against=LITERAL),
         Trial(OURS, "fp32", short_chunks, work.frame((SHORT + ahead) / SHORT), step=SHORT, against=LITERAL),
     ]
@@ -139,6 +140,11 @@ def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
             Trial(name, config.precision, chunks, flops, chunk, against=OURS, compared=short_chunks)
         )
     return chosen
+
+
+def literal_kept(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
+    """The literal reference, but for features that one window leaves to the next."""
+    return literal_stream(network, frames, keep_features=True)
 
 
 def one_window(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:

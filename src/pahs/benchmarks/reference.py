@@ -3,10 +3,11 @@
     one frame at a time, eager, in the precision of the weights (the paper's: float32)
     every convolution over the concatenation it is written over: nothing is computed ahead
     the whole N x N attention map: softmax(q k^T), pooled over the keys, its rows scaled, times v
-    for every output frame the backward sweep starts anew, `look_ahead` frames in the future
+    for every output frame the backward path starts anew, `look_ahead` frames in the future, with the whole cell: a cell
+    begins with its feature extractor, so a frame is extracted again for every window it is in
 
-The forward state is carried over the video, and each frame goes through each extractor once: repeating that for every
-window too would be slower still, and nothing in the paper asks for it.
+The forward state is carried over the video. A first thing that anybody would do is to keep the backward features of a
+frame from one window to the next; `keep_features` does that and changes nothing else.
 """
 
 from __future__ import annotations
@@ -29,20 +30,18 @@ State = tuple[Tensor, Tensor]
 """f_L and h of the last frame."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Seen:
     """A frame that waits for its future."""
 
     image: Tensor
     """(1, 3, H, W), padded."""
-    ahead: Tensor
-    """f_B for the forward cell."""
-    back: Tensor | None
-    """f_B for the backward cell; None if there is none."""
+    back: Tensor | None = None
+    """f_B for the backward cell, where it is kept."""
 
 
 def literal_stream(
-    network: PAHS, frames: Iterable[Tensor], look_ahead: int | None = None
+    network: PAHS, frames: Iterable[Tensor], look_ahead: int | None = None, keep_features: bool = False
 ) -> Iterator[Tensor]:
     """Deblur (3, H, W) frames: what `engine.stream(network, frames, chunk=1, scene_cuts=False)` gives."""
     chosen = network.config.look_ahead if look_ahead is None else look_ahead
@@ -50,42 +49,39 @@ def literal_stream(
     window: deque[Seen] = deque()
     state: State | None = None
     for frame in frames:
-        window.append(see(network, frame))
+        window.append(Seen(padded(network, frame)))
         shape = frame.shape
         if len(window) > delay:
-            restored, state = restore(network, window, state)
+            restored, state = restore(network, window, state, keep_features)
             yield restored[:, : shape[1], : shape[2]]
             window.popleft()
     while window:
-        restored, state = restore(network, window, state)
+        restored, state = restore(network, window, state, keep_features)
         yield restored[:, : shape[1], : shape[2]]
         window.popleft()
 
 
-@torch.inference_mode()
-def see(network: PAHS, frame: Tensor) -> Seen:
-    """Pad a frame and extract its features."""
+def padded(network: PAHS, frame: Tensor) -> Tensor:
     multiple = network.contract.multiple_of
     padding = (0, -frame.shape[2] % multiple, 0, -frame.shape[1] % multiple)
-    image = F.pad(frame[None].to(network.forward_cell.fuse.weight.dtype), padding, mode="reflect")
-    back: Tensor | None = None
-    ahead: Tensor = network.forward_extractor(image)
-    if network.backward_cell is not None:
-        back = ahead if network.backward_extractor is None else network.backward_extractor(image)
-    return Seen(image, ahead, back)
+    return F.pad(frame[None].to(network.forward_cell.fuse.weight.dtype), padding, mode="reflect")
 
 
 @torch.inference_mode()
-def restore(network: PAHS, window: Iterable[Seen], state: State | None) -> tuple[Tensor, State]:
+def restore(
+    network: PAHS, window: Iterable[Seen], state: State | None, keep_features: bool
+) -> tuple[Tensor, State]:
     """The first frame of the window, and the forward state after it."""
     seen = list(window)
-    state = step(network.forward_cell, seen[0].ahead, state)
+    state = step(network.forward_cell, network.forward_extractor(seen[0].image), state)
     latents = [state[0]]
     if network.backward_cell is not None:
+        extractor = network.backward_extractor or network.forward_extractor
         future: State | None = None
         for frame in reversed(seen):
-            assert frame.back is not None
-            future = step(network.backward_cell, frame.back, future)
+            f_B = extractor(frame.image) if frame.back is None else frame.back
+            frame.back = f_B if keep_features else None
+            future = step(network.backward_cell, f_B, future)
         assert future is not None
         latents.append(future[0])
     change: Tensor = network.reconstructor(torch.cat(latents, 1))

@@ -184,4 +184,4 @@ def panel(
         if labelled - x >= LABEL:
             labelled = x
             draw.text((x, y - 6), f"{value:.3g}", "black", anchor="mb")
-            draw.text((x, bottom + 4), f"{amount:.3g}", "gray", anchor="mt")
+            draw.text((x, bottom + 4), f"{amount:.4g}", "gray", anchor="mt")

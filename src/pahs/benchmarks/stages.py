@@ -61,11 +61,11 @@ def count_work(network: Deblurrer, height: int, width: int) -> Work:
         )
 
 
-def count_literal(network: PAHS, height: int, width: int) -> int:
+def count_literal(network: PAHS, height: int, width: int, keep_features: bool = False) -> int:
     """Operations of the paper-literal reference for one frame in the middle of a video."""
     hollow = copy.deepcopy(network).to("meta")
     frame = torch.empty(3, height, width, device="meta")
-    outputs = literal_stream(hollow, iter(lambda: frame, None))
+    outputs = literal_stream(hollow, iter(lambda: frame, None), keep_features=keep_features)
     next(outputs)
     return count(lambda: next(outputs))
 
