@@ -45,26 +45,28 @@ class Recording:
     def sweep(self, cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Tensors]:
         # One sweep at a time: its state lies in the graph's memory until it ends.
         with self.lock:
-            fresh = True
-            for read in reads:
-                self._prepare(cell, read, state)
-                if self.graph is None:
-                    state = cell.step(_beside(state, read), state)
+            device, fresh = state[0].device, True
+            try:
+                for read in reads:
+                    self._prepare(cell, read, state)
+                    if self.graph is None:
+                        state = cell.step(_beside(state, read), state)
+                        yield state
+                        continue
+                    if fresh:
+                        # The last sweep may still be running on another stream.
+                        torch.cuda.current_stream(device).wait_event(self.used)
+                        for mine, x in zip(self.state, state, strict=True):
+                            mine.copy_(x)
+                        fresh = False
+                    for mine, x in zip(self.read, read, strict=True):
+                        mine.copy_(x, non_blocking=True)
+                    self.graph.replay()
+                    state = self.state
                     yield state
-                    continue
-                here = torch.cuda.current_stream(state[0].device)
-                if fresh:
-                    # The last sweep may still be running on another stream.
-                    here.wait_event(self.used)
-                    for mine, x in zip(self.state, state, strict=True):
-                        mine.copy_(x)
-                    fresh = False
-                for mine, x in zip(self.read, read, strict=True):
-                    mine.copy_(x, non_blocking=True)
-                self.graph.replay()
-                self.used.record(here)
-                state = self.state
-                yield state
+            finally:
+                # Only now has the caller taken what it wants of the last state.
+                self.used.record(torch.cuda.current_stream(device))
 
     def _prepare(self, cell: Steps, read: Tensors, state: Tensors) -> None:
         """Record the step unless it is recorded for this size, these weights and this place."""
