@@ -211,9 +211,9 @@ def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_wait
         scene.push(frame)
         plans[room] = scene.plan.chunk, scene.plan.outside
     if may_wait_outside:
-        assert plans == {8: (4, True), 30: (15, True), 60: (16, False), 500: (16, False)}
+        assert plans == {8: (4, True), 30: (15, True), 60: (25, False), 500: (32, False)}
     else:
-        assert plans == {8: (1, False), 30: (10, False), 60: (16, False), 500: (16, False)}
+        assert plans == {8: (1, False), 30: (10, False), 60: (25, False), 500: (32, False)}
 
 
 def test_frames_that_wait_outside_give_the_same_result() -> None:

@@ -81,13 +81,11 @@ def test_hoisting_saves_what_it_should(name: str) -> None:
     computed_ahead = 2 * (ping_pong + fuse + query)
     hoisted = count_work(network, 64, 96).frame(1 + look_ahead)
     kept = count_literal(network, 64, 96, keep_features=True)
-    # A shared extractor runs for each direction there, once here.
-    again = count_work(network, 64, 96).extract - computed_ahead if network.config.shared_extractor else 0
-    assert kept - hoisted == steps * saved_per_step - computed_ahead + again
-    each = (count_work(network, 64, 96).extract - computed_ahead) // (
-        1 if network.config.shared_extractor else 2
-    )
-    assert count_literal(network, 64, 96) - kept == look_ahead * each, "every window extracts its frames"
+    assert kept - hoisted == steps * saved_per_step - computed_ahead
+    shared = network.config.shared_extractor
+    each = (count_work(network, 64, 96).extract - computed_ahead) // (1 if shared else 2)
+    windows = look_ahead + (1 if shared else 0)
+    assert count_literal(network, 64, 96) - kept == windows * each, "every window extracts its frames"
 
 
 def test_sweeps_convolve_no_more_than_the_cell_needs() -> None:

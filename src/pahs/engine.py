@@ -29,7 +29,7 @@ from pahs.waiting import Waiting, WaitingOutside
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
 
-MAX_CHUNK = {"cpu": 16, "cuda": 128}
+MAX_CHUNK = {"cpu": 32, "cuda": 128}
 """Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""

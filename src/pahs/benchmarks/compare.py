@@ -130,15 +130,16 @@ def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
         Trial(LITERAL, "fp32", literal_stream, literal, channels_last=False),
         Trial(KEPT, "fp32", literal_kept, kept, channels_last=False, against=LITERAL),
         Trial("the same windows, our way", "fp32", one_window, single, against=LITERAL),
-        Trial(OURS, "fp32", short_chunks, work.frame((SHORT + ahead) / SHORT), step=SHORT, against=LITERAL),
     ]
     if config.device.startswith("cuda"):
         chosen.insert(1, replace(chosen[0], name=f"{LITERAL}, TF32", tf32=True, against=LITERAL))
-    if config.precision != "fp32":
-        name, flops = f"{OURS}, {config.precision}", work.frame((chunk + ahead) / chunk)
-        chosen.append(
-            Trial(name, config.precision, chunks, flops, chunk, against=OURS, compared=short_chunks)
-        )
+    ours = Trial(OURS, "fp32", chunks, work.frame((chunk + ahead) / chunk), step=chunk, against=LITERAL)
+    if config.precision == "fp32":
+        return [*chosen, ours]
+    flops = work.frame((SHORT + ahead) / SHORT)
+    chosen.append(replace(ours, outputs=short_chunks, flops=flops, step=SHORT))
+    name = f"{OURS}, {config.precision}"
+    chosen.append(replace(ours, name=name, precision=config.precision, against=OURS, compared=short_chunks))
     return chosen
 
 

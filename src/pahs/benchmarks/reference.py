@@ -73,7 +73,10 @@ def restore(
 ) -> tuple[Tensor, State]:
     """The first frame of the window, and the forward state after it."""
     seen = list(window)
-    state = step(network.forward_cell, network.forward_extractor(seen[0].image), state)
+    shared = network.config.shared_extractor and seen[0].back is not None
+    f_B = seen[0].back if shared else network.forward_extractor(seen[0].image)
+    assert f_B is not None
+    state = step(network.forward_cell, f_B, state)
     latents = [state[0]]
     if network.backward_cell is not None:
         extractor = network.backward_extractor or network.forward_extractor
