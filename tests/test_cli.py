@@ -321,3 +321,12 @@ def test_synthesize_then_evaluate(tmp_path: Path, net: Path, capsys: pytest.Capt
     assert scores.is_file()
     shutil.rmtree(data)
     assert main(arguments) == 2
+
+
+def test_a_memory_limit_needs_a_gpu(tmp_path, capsys):
+    clip = tmp_path / "clip.mp4"
+    make_clip(clip, frames=2)
+    for command in (["deblur", str(clip)], ["bench", "--model", "lstm", "--size", "16", "16"]):
+        assert main([*command, "--device", "cpu", "--memory", "4"]) == 2
+        assert "--memory 4" in capsys.readouterr().err
+    assert [x.name for x in tmp_path.iterdir()] == ["clip.mp4"]

@@ -50,3 +50,18 @@ def test_the_default_network_brings_its_weights() -> None:
     assert network.config == PRESETS["pahs-t"].config
     assert all(p.dtype == torch.float32 and p.device == CPU for p in network.parameters())
     assert not network.training
+
+
+def test_memory_is_limited_on_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PahsError, match=r"--memory 4: .* runs on the CPU"):
+        runtime.limit_memory(CPU, 4)
+    asked = []
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (8 * 2**30, 16 * 2**30))
+    monkeypatch.setattr(
+        "torch.cuda.set_per_process_memory_fraction", lambda fraction, device: asked.append(fraction)
+    )
+    for gib in (4, 99):
+        runtime.limit_memory(torch.device("cuda", 0), gib)
+    assert asked == [0.25, 1.0]
+    with pytest.raises(PahsError, match="--memory 0: it must be above 0"):
+        runtime.limit_memory(torch.device("cuda", 0), 0)
