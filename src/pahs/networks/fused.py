@@ -139,10 +139,18 @@ def kernels() -> ModuleType | None:
     try:
         from pahs.networks import kernels as own
 
-        y = torch.ones(1, 8, 2, 2, device="cuda", dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-        own.add_(y, y[0, :, 0, 0].contiguous(), y.clone())
-        if not bool((y == 3).all()):
-            raise RuntimeError("its sums are wrong")
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+        with torch.inference_mode():
+            x = torch.ones(1, 16, 4, 4, device="cuda", dtype=torch.bfloat16 if bf16 else torch.float16)
+            x = x.to(memory_format=torch.channels_last)
+            bias, y = x[0, :, 0, 0].contiguous(), x.clone()
+            own.add_(y, bias, x)
+            none = x.new_zeros(16, 16, 3, 3).to(memory_format=torch.channels_last)
+            convolved = own.conv(x, none, bias, x)
+            picture = x[:, :3].contiguous(memory_format=torch.channels_last)
+            filled = own.conv_from_rgb(picture, x.new_zeros(16, 3, 3, 3), bias)
+            if not all(bool((z == n).all()) for z, n in ((y, 3), (convolved, 2), (filled, 1))):
+                raise RuntimeError("its sums are wrong")
         return own
     except Exception as error:  # whatever a missing or half-installed compiler raises
         log.warning("running without Triton, which is slower: %s", _first_line(error))
