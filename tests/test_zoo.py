@@ -255,3 +255,17 @@ def test_the_documentation_knows_every_preset_and_recipe() -> None:
     assert [
         path.name for path in (root / "recipes" / "zoo").glob("*.toml") if f"zoo/{path.name}`" not in text
     ] == []
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_features_may_come_frame_by_frame(name: str) -> None:
+    """As they do when they wait in another memory."""
+    model = build(name)
+    with torch.no_grad():
+        features = model.extract(clip(5))
+        frames = [tuple(x[:, t] for x in features) for t in range(5)]
+        keep = 5 - model.contract.look_ahead if model.contract.family != "bidirectional" else 3
+        together, after = model.propagate(features, None, keep)
+        apart, after_apart = model.propagate_frames(frames, None, keep)
+    for one, other in zip((*together, *after), (*apart, *after_apart), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)

@@ -94,7 +94,7 @@ def stream(
             )
         images.append(image)
         # Together, so that looking for cuts makes the host wait once per batch and not once per frame.
-        if len(images) == scene.plan.batch:
+        if len(images) >= scene.plan.batch:
             yield from (from_image(x, frame) for x in _through(scene, images, cuts))
             images = []
     if scene is not None and kind is not None:

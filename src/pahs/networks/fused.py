@@ -38,29 +38,28 @@ def pays(x: Tensor, weight: Tensor) -> bool:
 
 def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """layer(x)"""
-    if not _plain(layer) or not pays(x, layer.weight):
-        y: Tensor = layer._conv_forward(x, layer.weight, layer.bias)
-        return y
-    return convolve(x, layer.weight, layer.bias, stride=layer.stride[0], padding=int(layer.padding[0]))
+    if _suits(layer, x):
+        return _of_layer(layer, x)
+    y: Tensor = layer._conv_forward(x, layer.weight, layer.bias)
+    return y
 
 
 def conv_relu(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """relu(layer(x))"""
-    if not _plain(layer) or not pays(x, layer.weight):
-        return F.relu(layer(x))
-    return convolve(
-        x, layer.weight, layer.bias, relu=True, stride=layer.stride[0], padding=int(layer.padding[0])
-    )
+    return _of_layer(layer, x, relu=True) if _suits(layer, x) else F.relu(layer(x))
 
 
 def conv_add(layer: nn.Conv2d, x: Tensor, residual: Tensor) -> Tensor:
     """residual + layer(x)"""
-    if not _plain(layer) or not pays(x, layer.weight):
-        y: Tensor = residual + layer(x)
-        return y
-    return convolve(
-        x, layer.weight, layer.bias, residual, stride=layer.stride[0], padding=int(layer.padding[0])
-    )
+    if _suits(layer, x):
+        return _of_layer(layer, x, residual)
+    y: Tensor = residual + layer(x)
+    return y
+
+
+def _of_layer(layer: nn.Conv2d, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+    stride, padding = layer.stride[0], int(layer.padding[0])
+    return convolve(x, layer.weight, layer.bias, residual, relu, stride, padding)
 
 
 def convolve(
@@ -121,11 +120,11 @@ def plus(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tens
     return y if residual is None else y.add_(residual)
 
 
-def _plain(layer: nn.Conv2d) -> bool:
-    """A convolution with nothing unusual about it."""
+def _suits(layer: nn.Conv2d, x: Tensor) -> bool:
+    """A convolution with nothing unusual about it, for which the fused kernels pay."""
     square = layer.stride[0] == layer.stride[1] and layer.padding[0] == layer.padding[1]
     usual = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
-    return square and usual and not isinstance(layer.padding, str)
+    return square and usual and not isinstance(layer.padding, str) and pays(x, layer.weight)
 
 
 def _ordered(x: Tensor, residual: Tensor | None) -> bool:
