@@ -30,6 +30,7 @@ from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.flops import flops_per_frame, parameters
 from pahs.networks import PRESETS, Deblurrer
+from pahs.process import keep_memory
 
 PAPER_SPEED = {
     "pahs": 1.43,
@@ -300,6 +301,7 @@ def command(arguments: Sequence[str] | None = None) -> int:
     add("--precision", default=default.precision, help="auto, fp32, bf16 or fp16")
     add("--memory", type=float, metavar="GIB", help="use no more of the GPU's memory")
     wish = parser.parse_args(arguments)
+    keep_memory()
     try:
         width, height = wish.size
         config = BenchConfig(

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from pahs import __version__
 from pahs.errors import PahsError
+from pahs.process import keep_memory
 
 if TYPE_CHECKING:
     from pahs.video import TransformReport
@@ -33,7 +34,8 @@ ModelOption = Annotated[
 ]
 DeviceOption = Annotated[Device, Parameter(group=RUNNING, help="auto takes a CUDA GPU if there is one.")]
 PrecisionOption = Annotated[
-    Precision, Parameter(group=RUNNING, help="auto: half precision on GPUs, fp32 on CPUs.")
+    Precision,
+    Parameter(group=RUNNING, help="auto: half precision on GPUs, and on CPUs that are faster with it."),
 ]
 MemoryOption = Annotated[
     float | None,
@@ -362,6 +364,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 2 wrong use or unusable input, 1 anything else, 130 interrupted."""
     # Stop on a polite kill as on Ctrl-C: whatever is half-written gets removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    keep_memory()
     try:
         app(
             sys.argv[1:] if arguments is None else arguments,

@@ -85,5 +85,5 @@ class SplitConv(nn.Conv2d):
         """of_first + conv_b(b); `weight` is `second()`, if the caller has it at hand."""
         weight = self.second() if weight is None else weight
         if not fused.pays(b, weight):
-            return of_first + F.conv2d(b, weight, padding=1)
+            return fused.add(F.conv2d(b, weight, padding=1), of_first)
         return fused.convolve(b, weight, residual=of_first)

@@ -7,7 +7,8 @@ each of the small ones takes as long as the convolution itself. Three ways aroun
     pahs.networks.cudnn     bias and residual sum, the same way
     pahs.networks.kernels   Triton: few channels, where cuDNN fills its tiles with nothing, and loose sums
 
-Elsewhere (CPU, float32, training) these are the plain layers.
+Elsewhere (CPU, float32, training) these are the plain layers; without gradients they reuse memory, because on a CPU a
+fresh page costs more than the sum that is written to it.
 """
 
 from __future__ import annotations
@@ -46,15 +47,21 @@ def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
 
 def conv_relu(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """relu(layer(x))"""
-    return _of_layer(layer, x, relu=True) if _suits(layer, x) else F.relu(layer(x))
+    if _suits(layer, x):
+        return _of_layer(layer, x, relu=True)
+    return F.relu(layer(x), inplace=not torch.is_grad_enabled())
 
 
 def conv_add(layer: nn.Conv2d, x: Tensor, residual: Tensor) -> Tensor:
     """residual + layer(x)"""
-    if _suits(layer, x):
-        return _of_layer(layer, x, residual)
-    y: Tensor = residual + layer(x)
-    return y
+    return _of_layer(layer, x, residual) if _suits(layer, x) else add(layer(x), residual)
+
+
+def add(y: Tensor, residual: Tensor) -> Tensor:
+    """y + residual; in the memory of y, which nobody else may need, unless gradients do."""
+    if torch.is_grad_enabled() or y.dtype != residual.dtype:
+        return y + residual
+    return y.add_(residual)
 
 
 def _of_layer(layer: nn.Conv2d, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
