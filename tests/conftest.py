@@ -1,6 +1,9 @@
-"""Settings for all tests: one thread per worker, and hypothesis without deadlines on shared machines."""
+"""Settings for all tests: one thread per worker, float32, and hypothesis without deadlines on shared machines."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -8,11 +11,17 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from pahs import runtime
+
 settings.register_profile(
     "pahs", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 settings.load_profile("pahs")
 torch.set_num_threads(1)
+# A cache folder of their own, in which half precision is remembered as no faster: tests compare numbers.
+os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="pahs-cache-")
+atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+runtime.remember("bfloat16", 1.0)
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """Where it runs and in which precision, decided from what the user asked and what the machine has."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -10,8 +12,10 @@ from pahs.networks import PRESETS
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def test_auto_is_float32_on_a_cpu() -> None:
-    assert runtime.choose_dtype("auto", CPU) == torch.float32
+@pytest.mark.parametrize(("speed", "dtype"), [(0.0, "float32"), (1.1, "float32"), (1.8, "bfloat16")])
+def test_auto_on_a_cpu_is_what_runs_faster(speed: float, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "cpu_speed", lambda name: {"bfloat16": speed}[name])
+    assert runtime.choose_dtype("auto", CPU) == getattr(torch, dtype)
 
 
 @pytest.mark.parametrize(("supported", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
@@ -24,12 +28,38 @@ def test_auto_is_half_precision_on_a_gpu(
 
 
 def test_a_lower_precision_on_a_cpu_is_probed_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runtime.runs_on_cpu("float32")
-    assert not runtime.runs_on_cpu("float7"), "a child process that fails must count as no"
-    monkeypatch.setattr(runtime, "runs_on_cpu", lambda dtype: dtype == "bfloat16")
-    assert runtime.choose_dtype("bf16", CPU) == torch.bfloat16
+    monkeypatch.setattr(runtime, "cpu_speed", lambda dtype: 0.1 if dtype == "bfloat16" else 0.0)
+    assert runtime.choose_dtype("bf16", CPU) == torch.bfloat16, "who asks for it gets it, slow or not"
     with pytest.raises(PahsError, match="--precision fp16: this CPU cannot run it"):
         runtime.choose_dtype("fp16", CPU)
+
+
+@pytest.fixture
+def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing is remembered yet; this is the file that it would be in."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(runtime, "cpu_speed", runtime.cpu_speed.__wrapped__)
+    return tmp_path / "pahs" / "cpu.json"
+
+
+def test_a_probe_runs_once(forgetful: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = runtime.cpu_speed("float32")
+    assert 0.1 < speed < 10, "float32 against itself"
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was remembered"))
+    assert runtime.cpu_speed("float32") == pytest.approx(speed, abs=0.01)
+    forgetful.write_text("{broken")
+    assert runtime.recall("float32") is None
+
+
+def test_a_probe_that_dies_counts_as_no_and_is_not_remembered(forgetful: Path) -> None:
+    assert runtime.cpu_speed("float7") == 0.0
+    assert not forgetful.exists()
+
+
+def test_a_probe_works_where_nothing_can_be_written(forgetful: Path) -> None:
+    forgetful.parent.write_text("in the way")
+    runtime.remember("bfloat16", 2.0)
+    assert runtime.recall("bfloat16") is None
 
 
 @pytest.mark.parametrize(("device", "message"), [("warp", "--device warp"), ("cuda", "sees no CUDA GPU")])

@@ -14,7 +14,7 @@ from clips import decoded, make_clip, moving_texture
 from pahs import cli, weights
 from pahs.engine import stream
 from pahs.networks import ARCHITECTURES, PRESETS, Deblurrer
-from pahs.runtime import runs_on_cpu
+from pahs.runtime import cpu_speed
 from zoo import NARROW, build, clip, drive
 
 WHOLE = 100
@@ -158,7 +158,7 @@ def test_memory_format_and_precision_hardly_matter(name: str) -> None:
 
 @every
 def test_bf16_is_close_and_keeps_the_frames_precision(name: str) -> None:
-    if not runs_on_cpu("bfloat16"):
+    if not cpu_speed("bfloat16"):
         pytest.skip("this CPU cannot run bf16 convolutions")
     model, frames = build(name), clip(3)
     with torch.no_grad():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -11,6 +15,7 @@ from typing import Literal
 import torch
 
 from pahs import weights
+from pahs.atomic import write_whole
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
 
@@ -21,11 +26,9 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DEFAULT_MODELS = {"cuda": ("pahs-s", "pahs-t"), "cpu": ("pahs-t", "pahs-s")}
 """What `auto` means, best first: the first whose weights are in the package."""
 
-PROBE = """
-import torch
-x = torch.rand(1, 8, 32, 32, dtype=torch.{dtype})
-torch.nn.functional.conv2d(x, torch.rand(8, 8, 3, 3, dtype=torch.{dtype}))
-"""
+PROBE_SECONDS = 120
+FASTER = 1.2
+"""How many times as fast as float32 a precision must be before `auto` takes it on a CPU."""
 
 
 def choose_device(device: str) -> torch.device:
@@ -41,15 +44,65 @@ def choose_device(device: str) -> torch.device:
 
 
 @cache
-def runs_on_cpu(dtype: str) -> bool:
-    """Whether this CPU survives a convolution in `dtype`.
+def cpu_speed(dtype: str) -> float:
+    """How many times as fast as float32 a network runs in `dtype` on this CPU; 0 where it does not run.
 
-    Some processors announce matrix instructions that they cannot run, and the process dies: so ask a child process.
+    Tried in a child process, which takes seconds: the answer is remembered in the user's cache folder.
     """
-    child = subprocess.run(
-        [sys.executable, "-c", PROBE.format(dtype=dtype)], capture_output=True, check=False
-    )
-    return child.returncode == 0
+    known = recall(dtype)
+    if known is not None:
+        return known
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "pahs.probe", dtype],
+            capture_output=True,
+            check=True,
+            timeout=PROBE_SECONDS,
+            text=True,
+        )
+        speed = float(child.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0.0
+    remember(dtype, speed)
+    return speed
+
+
+def recall(dtype: str) -> float | None:
+    """What `remember` was told on this CPU with this PyTorch, if anything."""
+    known = _remembered().get(f"{_this_cpu()}, {dtype}")
+    return float(known) if isinstance(known, int | float) else None
+
+
+def remember(dtype: str, speed: float) -> None:
+    text = json.dumps({**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}, indent=1)
+    with suppress(PahsError, RuntimeError):  # nowhere to write: the next run tries again
+        write_whole(_memory(), lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+
+
+def _remembered() -> dict[str, object]:
+    with suppress(OSError, ValueError, RuntimeError):
+        found = json.loads(_memory().read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _memory() -> Path:
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    return (Path(chosen) if chosen else Path.home() / ".cache") / "pahs" / "cpu.json"
+
+
+def _this_cpu() -> str:
+    return f"{cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def cpu_name() -> str:
+    """The processor's own name where the system tells it, else its architecture."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -59,8 +112,10 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
         if precision != "auto":
             return DTYPES[precision]
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-    dtype = DTYPES["fp32" if precision == "auto" else precision]
-    if dtype != torch.float32 and not runs_on_cpu(str(dtype).removeprefix("torch.")):
+    if precision == "auto":
+        return torch.bfloat16 if cpu_speed("bfloat16") >= FASTER else torch.float32
+    dtype = DTYPES[precision]
+    if dtype != torch.float32 and not cpu_speed(str(dtype).removeprefix("torch.")):
         raise PahsError(f"--precision {precision}: this CPU cannot run it; use --precision fp32")
     return dtype
 
@@ -91,7 +146,8 @@ def load(
 ) -> Deblurrer:
     """A network by name or file, on its device and ready for `stream`.
 
-    auto: the GPU if there is one, with the bundled network made for it; half precision on GPUs, float32 on CPUs.
+    auto: the GPU if there is one, with the bundled network made for it; half precision on GPUs and on CPUs that are
+    faster with it.
     """
     where = choose_device(device)
     dtype = choose_dtype(precision, where)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -94,16 +93,7 @@ def wait(device: torch.device) -> None:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
-
-
-def cpu_name() -> str:
-    """The processor's own name where the system tells it, else its architecture."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return f"CPU ({runtime.cpu_name()}, threads: {torch.get_num_threads()})"
 
 
 def conditions(config: BenchConfig, what: str) -> str:
