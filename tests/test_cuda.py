@@ -1,6 +1,7 @@
 """The same frames on a GPU: exact in float32, close in half precision, unchanged when memory is short; few launches."""
 
 import math
+import sys
 import time
 from collections.abc import Iterator
 from itertools import cycle, islice, repeat
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from pahs import runtime
+from pahs import networks, runtime
 from pahs.engine import Plan, Scene, longest_chunk, stream
-from pahs.networks import PRESETS, PAHSConfig, fused, recorded
+from pahs.networks import PRESETS, PAHSConfig, fused, hopper, recorded
 from pahs.networks.blocks import Conv, ResidualBlock, conv, double
 from pahs.networks.snla import SNLA
 from pahs.video import PixelLayout, apply_change, to_rgb
@@ -80,6 +83,8 @@ LAYERS = {
     "from RGB": (lambda: conv(3, 32), 3),
     "from RGB, an odd width": (lambda: conv(3, 30), 3),
     "to RGB": (lambda: conv(32, 3), 32),
+    "to RGB, 16": (lambda: conv(16, 3), 16),
+    "to RGB, 64": (lambda: conv(64, 3), 64),
     "stride": (lambda: conv(32, 96, 5, stride=2), 32),
     "residual": (lambda: ResidualBlock(96), 96),
     "residual, 16": (lambda: ResidualBlock(16), 16),
@@ -94,13 +99,15 @@ LAYERS = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [(1, 16, 16), (2, 45, 80), (3, 37, 130)])
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("way", ["chosen", "as before Hopper", "as for large pictures"])
 def test_fused_layers_are_the_plain_ones(
-    name: str, size: tuple[int, int, int], dtype: torch.dtype, large: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, size: tuple[int, int, int], dtype: torch.dtype, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As near to float64 as the format allows, with the weights that the format can hold; by every way there is."""
     torch.manual_seed(0)
-    if large:
+    if way != "chosen":
+        monkeypatch.setattr(fused, "for_hopper", lambda: None)
+    if way == "as for large pictures":
         monkeypatch.setattr(fused, "LARGE_TENSOR", 0)
         monkeypatch.setattr(fused, "SMALL_PICTURE", 0)
     make, channels = LAYERS[name]
@@ -116,6 +123,74 @@ def test_fused_layers_are_the_plain_ones(
     step = torch.finfo(dtype).eps
     torch.testing.assert_close(result.double(), expected, rtol=2 * step, atol=4 * step)
     assert fused.kernels() is not None and fused.direct_cudnn() is not None
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() != hopper.CAPABILITY,
+    reason="needs a Hopper GPU",
+)
+@settings(max_examples=60)
+@given(
+    channels=st.sampled_from(hopper.CHANNELS),
+    frames=st.integers(1, 3),
+    height=st.integers(1, 95),
+    places=st.integers(1, 40),
+    dtype=st.sampled_from([torch.bfloat16, torch.float16]),
+    parts=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_a_hopper_convolution_is_the_plain_one(
+    channels: int,
+    frames: int,
+    height: int,
+    places: int,
+    dtype: torch.dtype,
+    parts: tuple[bool, bool, bool],
+) -> None:
+    """Sizes that leave tiles half empty, with and without bias, residual and ReLU."""
+    assert fused.for_hopper() is hopper
+    random = torch.Generator("cuda").manual_seed(0)
+
+    def numbers(*size: int) -> Tensor:
+        return torch.randn(size, generator=random, device="cuda").to(dtype)
+
+    width = places * (hopper.PLACE // channels)
+    x, residual = (
+        numbers(frames, channels, height, width).to(memory_format=torch.channels_last) for _ in range(2)
+    )
+    weight = numbers(channels, channels, 3, 3).div_(3 * channels**0.5).to(memory_format=torch.channels_last)
+    bias = numbers(channels)
+    has_bias, adds, relu = parts
+    with torch.inference_mode():
+        expected = F.conv2d(x.double(), weight.double(), bias.double() if has_bias else None, padding=1)
+        expected = expected + residual.double() if adds else expected
+        expected = expected.relu() if relu else expected
+        result = hopper.conv(x, weight, bias if has_bias else None, residual if adds else None, relu)
+    step = torch.finfo(dtype).eps
+    torch.testing.assert_close(result.double(), expected, rtol=step, atol=4 * step)
+
+
+def test_without_a_compiler_it_runs_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(*_: object) -> None:
+        raise OSError("libnvrtc.so: cannot open shared object file")
+
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "pahs.networks.kernels", raising=False)
+    monkeypatch.delattr(networks, "kernels", raising=False)
+    monkeypatch.setattr(hopper, "kernel", missing)
+    frames = clip(8, 90, 160)
+    try:
+        fused.kernels.cache_clear()
+        fused.for_hopper.cache_clear()
+        found = restored("cuda", "bf16", frames)
+        lines = [record.message for record in caplog.records if "which is slower" in record.message]
+        assert fused.kernels() is None and fused.for_hopper() is None
+    finally:
+        fused.kernels.cache_clear()
+        fused.for_hopper.cache_clear()
+    assert sum("Triton" in line for line in lines) == 1, "said once"
+    assert psnr(found, restored("cuda", "fp32", frames)) > 50
 
 
 @pytest.mark.parametrize("hidden", [16, 30, 64])
@@ -202,10 +277,14 @@ def test_4k_fits_ordinary_cards() -> None:
             peak, taken = (
                 x(gpu) / 2**30 for x in (torch.cuda.max_memory_allocated, torch.cuda.max_memory_reserved)
             )
-            print(f"{gib} GiB: {speed:.2f} frames/s, {peak:.2f} GiB in use and {taken:.2f} GiB taken at most")
+            pairs = list(zip(found[gib], found[1000], strict=True))
+            difference = max(float((one - other).abs().max()) for one, other in pairs)
+            print(
+                f"{gib} GiB: {speed:.2f} frames/s, {peak:.2f} GiB in use and {taken:.2f} GiB taken at most, "
+                f"difference {difference:.1e}"
+            )
             assert taken <= gib
-            for one, other in zip(found[gib], found[1000], strict=True):
-                assert psnr(one, other) > 60
+            assert all(psnr(one, other) > 60 for one, other in pairs)
             del net, work
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, gpu)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import platform
 import subprocess
 import sys
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from pahs import weights
+from pahs import cache, weights
 from pahs.atomic import write_whole
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
@@ -43,7 +42,7 @@ def choose_device(device: str) -> torch.device:
     return chosen
 
 
-@cache
+@functools.cache
 def cpu_speed(dtype: str) -> float:
     """How many times as fast as float32 a network runs in `dtype` on this CPU; 0 where it does not run.
 
@@ -75,12 +74,12 @@ def recall(dtype: str) -> float | None:
 
 def remember(dtype: str, speed: float) -> None:
     text = json.dumps({**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}, indent=1)
-    with suppress(PahsError, RuntimeError):  # nowhere to write: the next run tries again
+    with suppress(PahsError):  # nowhere to write: the next run tries again
         write_whole(_memory(), lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
 
 
 def _remembered() -> dict[str, object]:
-    with suppress(OSError, ValueError, RuntimeError):
+    with suppress(OSError, ValueError, PahsError):
         found = json.loads(_memory().read_text(encoding="utf-8"))
         if isinstance(found, dict):
             return found
@@ -88,8 +87,7 @@ def _remembered() -> dict[str, object]:
 
 
 def _memory() -> Path:
-    chosen = os.environ.get("XDG_CACHE_HOME")
-    return (Path(chosen) if chosen else Path.home() / ".cache") / "pahs" / "cpu.json"
+    return cache.folder() / "cpu.json"
 
 
 def _this_cpu() -> str:

@@ -1,8 +1,9 @@
 """Convolutions together with what follows them, for inference on a GPU: the same numbers in fewer passes over memory.
 
 PyTorch runs a convolution, its bias, its ReLU and the sum of a residual block one after the other. At full resolution
-each of the small ones takes as long as the convolution itself. Three ways around that, whichever suits a shape best:
+each of the small ones takes as long as the convolution itself. Ways around that, whichever suits a shape best:
 
+    pahs.networks.hopper    CUDA, for one kind of GPU: 16, 32 and 64 channels, everything at once
     PyTorch's cuDNN         bias and ReLU while the result is written
     pahs.networks.cudnn     bias and residual sum, the same way
     pahs.networks.kernels   Triton: few channels, where cuDNN fills its tiles with nothing, and loose sums
@@ -81,22 +82,10 @@ def convolve(
     """relu(conv(x) + bias + residual) by the fastest way there is; only for what `pays`."""
     weight = weight.contiguous(memory_format=torch.channels_last)
     outputs, inputs, rows, _ = weight.shape
-    own = kernels()
-    if own is not None and (rows, stride, padding) == (3, 1, 1) and _ordered(x, residual):
-        pixels = x.shape[0] * x.shape[2] * x.shape[3]
-        y: Tensor
-        if (
-            inputs == 3
-            and outputs in (16, 32, 64, 128)
-            and bias is not None
-            and residual is None
-            and not relu
-        ):
-            y = own.conv_from_rgb(x, weight, bias)
-            return y
-        if inputs == outputs and (outputs in (16, 32) or (outputs == 64 and pixels <= SMALL_PICTURE)):
-            y = own.conv(x, weight, bias, residual, relu)
-            return y
+    if (rows, stride, padding) == (3, 1, 1) and _ordered(x, residual):
+        own = _by_own_kernel(x, weight, bias, residual, relu)
+        if own is not None:
+            return own
     if relu and bias is not None and residual is None:
         return torch.cudnn_convolution_relu(x, weight, bias, (stride, stride), (padding, padding), (1, 1), 1)
     large = x.numel() // inputs * outputs // stride**2 >= LARGE_TENSOR
@@ -113,6 +102,31 @@ def convolve(
             return direct(x, weight, bias, residual, stride, padding)
     y = plus(F.conv2d(x, weight, None, stride, padding), bias, residual)
     return y.relu_() if relu else y
+
+
+def _by_own_kernel(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool
+) -> Tensor | None:
+    """The same for 3x3 and few channels; None where none of our kernels is the fastest way."""
+    outputs, inputs = weight.shape[:2]
+    y: Tensor
+    hopper = for_hopper()
+    if hopper is not None and hopper.suits(x, weight):
+        y = hopper.conv(x, weight, bias, residual, relu)
+        return y
+    own = kernels()
+    if own is None:
+        return None
+    bare = bias is not None and residual is None and not relu
+    if inputs == 3 and outputs in (16, 32, 64, 128) and bare:
+        y = own.conv_from_rgb(x, weight, bias)
+        return y
+    small = x.shape[0] * x.shape[2] * x.shape[3] <= SMALL_PICTURE
+    equal = inputs == outputs and (inputs <= 32 or small)
+    if inputs in (16, 32, 64) and (equal or outputs == 3):
+        y = own.conv(x, weight, bias, residual, relu)
+        return y
+    return None
 
 
 def plus(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
@@ -137,6 +151,27 @@ def _suits(layer: nn.Conv2d, x: Tensor) -> bool:
 def _ordered(x: Tensor, residual: Tensor | None) -> bool:
     """Channels-last without gaps, which is how the kernels walk through memory."""
     return all(t is None or t.is_contiguous(memory_format=torch.channels_last) for t in (x, residual))
+
+
+@cache
+def for_hopper() -> ModuleType | None:
+    """`pahs.networks.hopper`, tried once; None on other GPUs, and where it cannot be compiled."""
+    try:
+        from pahs.networks import hopper
+
+        if torch.cuda.get_device_capability() != hopper.CAPABILITY:
+            return None
+        with torch.inference_mode():
+            for channels in hopper.CHANNELS:
+                x = torch.ones(1, channels, 3, 8, device="cuda", dtype=torch.bfloat16)
+                x = x.to(memory_format=torch.channels_last)
+                y = hopper.conv(x, x.new_ones(channels, channels, 3, 3).to(memory_format=torch.channels_last))
+                if y[0, 0, 1, 1] != 9 * channels or y[0, -1, 0, 0] != 4 * channels:
+                    raise RuntimeError("its sums are wrong")
+        return hopper
+    except Exception as error:  # whatever a missing compiler or another driver raises
+        log.warning("running without the kernels for Hopper, which is slower: %s", _first_line(error))
+        return None
 
 
 @cache

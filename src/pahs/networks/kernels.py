@@ -100,6 +100,7 @@ def _conv(  # type: ignore[no-untyped-def]
     pixels,
     INPUTS: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     BIAS: tl.constexpr,
     ADD: tl.constexpr,
     RELU: tl.constexpr,
@@ -107,8 +108,10 @@ def _conv(  # type: ignore[no-untyped-def]
 ):
     here = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     row, column = (here // width) % height, here % width
-    inputs, outputs = tl.arange(0, INPUTS), tl.arange(0, OUTPUTS)
-    total = tl.zeros((PIXELS, OUTPUTS), tl.float32)
+    # A matrix product has at least 16 columns: with fewer outputs the rest are zeros that are not stored.
+    inputs, outputs = tl.arange(0, INPUTS), tl.arange(0, COLUMNS)
+    real = outputs < OUTPUTS
+    total = tl.zeros((PIXELS, COLUMNS), tl.float32)
     for tap in range(9):
         down, right = tap // 3 - 1, tap % 3 - 1
         inside = (here < pixels) & (row + down >= 0) & (row + down < height)
@@ -116,12 +119,13 @@ def _conv(  # type: ignore[no-untyped-def]
         at = (here + down * width + right).to(tl.int64)[:, None] * INPUTS + inputs[None, :]
         seen = tl.load(x + at, mask=inside[:, None], other=0.0)
         # A channels-last weight: output, tap, input.
-        part = tl.load(weight + outputs[None, :] * (9 * INPUTS) + (tap * INPUTS + inputs)[:, None])
+        of_tap = weight + outputs[None, :] * (9 * INPUTS) + (tap * INPUTS + inputs)[:, None]
+        part = tl.load(of_tap, mask=real[None, :], other=0.0)
         total = tl.dot(seen, part, total)
     if BIAS:
-        total += tl.load(bias + outputs).to(tl.float32)[None, :]
+        total += tl.load(bias + outputs, mask=real, other=0.0).to(tl.float32)[None, :]
     to = here.to(tl.int64)[:, None] * OUTPUTS + outputs[None, :]
-    inside = (here < pixels)[:, None]
+    inside = (here < pixels)[:, None] & real[None, :]
     if ADD:
         total += tl.load(residual + to, mask=inside, other=0.0).to(tl.float32)
     if RELU:
@@ -136,16 +140,22 @@ def conv(
     residual: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
-    """relu(conv(x) + bias + residual), 3x3, all channels-last; channels are powers of two from 16 to 64."""
+    """relu(conv(x) + bias + residual), 3x3, all channels-last.
+
+    Inputs are powers of two from 16 to 64, outputs too, or fewer than 16.
+    """
     N, inputs, H, W = x.shape
     outputs = weight.shape[0]
     y = torch.empty((N, outputs, H, W), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     amount = N * H * W
-    size, warps = (128, 8) if outputs > 32 else (256, 4)
+    size, warps, stages = (256, 4, 3)
+    if inputs > 32:
+        size, warps, stages = (128, 8, 3) if outputs > 32 else (128, 4, 2)
     with torch.cuda.device(x.device):
         _conv[(triton.cdiv(amount, size),)](
             x, weight, y if bias is None else bias, y if residual is None else residual, y, H, W, amount,
-            inputs, outputs, bias is not None, residual is not None, relu, size, num_warps=warps, num_stages=3,
+            inputs, outputs, max(16, outputs), bias is not None, residual is not None, relu, size,
+            num_warps=warps, num_stages=stages,
         )  # fmt: skip
     return y
 

@@ -1,0 +1,175 @@
+"""3x3 convolutions of 64, 32 and 16 channels on Hopper GPUs (H100, H200): `hopper.cu`, compiled at first use.
+
+cuDNN's and Triton's kernels fetch every pixel nine times, once for each weight it meets; with few channels the cache
+cannot keep up. This one fetches it once. The compiler (NVRTC) and the driver are in the process already: PyTorch
+brings them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from contextlib import suppress
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, create_string_buffer
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pahs.atomic import write_whole
+from pahs.cache import folder
+from pahs.errors import PahsError
+
+CHANNELS = (64, 32, 16)
+CAPABILITY = (9, 0)
+ROWS, COLUMNS, PLACE = 30, 8, 64
+"""Of a tile, and the numbers of a place: as in the source."""
+THREADS = 288
+SHARED_MEMORY = 1024 + 9 * 8192 + 2 * (ROWS + 2) * (COLUMNS + 2) * 128 + 2 * ROWS * COLUMNS * 128 + 64
+TYPES = {torch.float16: 6, torch.bfloat16: 9}
+SWIZZLE_128, PROMOTE_256 = 3, 3
+MAX_SHARED_MEMORY = 8
+
+
+class Attribute(ctypes.Structure):
+    _fields_ = (("id", c_int), ("pad", c_int), ("value", c_int), ("rest", c_int * 15))
+
+
+class Launch(ctypes.Structure):
+    _fields_ = (
+        *(
+            (name, c_uint32)
+            for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "memory")
+        ),
+        ("stream", c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", c_uint32),
+    )
+
+
+BESIDE = Attribute(6, 0, 1)
+"""May come up while the kernel before it still runs ("programmatic stream serialization")."""
+
+
+class HopperError(RuntimeError):
+    """The driver or the compiler said no."""
+
+
+def suits(x: Tensor, weight: Tensor) -> bool:
+    """Whether `conv` takes these; all tensors are half precision and channels-last, the padding is 1."""
+    outputs, inputs, rows, columns = weight.shape
+    if inputs != outputs or inputs not in CHANNELS or (rows, columns) != (3, 3):
+        return False
+    whole = x.shape[3] % (PLACE // inputs) == 0
+    return whole and weight.data_ptr() % 16 == 0 and torch.cuda.get_device_capability(x.device) == CAPABILITY
+
+
+def conv(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    relu: bool = False,
+) -> Tensor:
+    """relu(conv(x) + bias + residual), 3x3, of the size of x."""
+    y = torch.empty_like(x)
+    N, channels, H, W = x.shape
+    group = PLACE // channels
+    with torch.cuda.device(x.device):
+        run = kernel(x.device.index, group, x.dtype == torch.float16)
+        places = (PLACE, W // group, H, N)
+        wide, high = -(-places[1] // COLUMNS), -(-H // ROWS)
+        tiles = wide * high * N
+        maps = (
+            tensor_map(x.dtype, x.data_ptr(), places, (PLACE, COLUMNS + 2, ROWS + 2, 1)),
+            tensor_map(
+                x.dtype, (y if residual is None else residual).data_ptr(), places, (PLACE, COLUMNS, ROWS, 1)
+            ),
+            tensor_map(x.dtype, y.data_ptr(), places, (PLACE, COLUMNS, ROWS, 1)),
+        )
+        numbers = (weight.stride(0), weight.stride(3), residual is not None, relu, wide, high, tiles)
+        arguments = (
+            *(map_ for map_, _ in maps),
+            c_void_p(weight.data_ptr()),
+            c_void_p(None if bias is None else bias.data_ptr()),
+            *map(c_int, numbers),
+        )
+        pointers = (c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
+        grid = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
+        stream = torch.cuda.current_stream(x.device).cuda_stream
+        launch = Launch(grid, 1, 1, THREADS, 1, 1, SHARED_MEMORY, stream, ctypes.pointer(BESIDE), 1)
+        _call("cuLaunchKernelEx", byref(launch), run, pointers, None)
+    return y
+
+
+@lru_cache(maxsize=4096)
+def tensor_map(
+    dtype: torch.dtype, address: int, size: tuple[int, ...], box: tuple[int, ...]
+) -> tuple[ctypes.Array[Any], object]:
+    """What the copy engine needs to know of a tensor, innermost dimension first; and the memory that it lies in."""
+    memory = create_string_buffer(128 + 63)
+    made = (ctypes.c_char * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
+    strides = [2 * size[0], 2 * size[0] * size[1], 2 * size[0] * size[1] * size[2]]
+    _call(
+        "cuTensorMapEncodeTiled", made, TYPES[dtype], 4, c_void_p(address), (c_uint64 * 4)(*size),
+        (c_uint64 * 3)(*strides), (c_uint32 * 4)(*box), (c_uint32 * 4)(1, 1, 1, 1), 0, SWIZZLE_128, PROMOTE_256, 0,
+    )  # fmt: skip
+    return made, memory
+
+
+@cache
+def kernel(device: int, group: int, half: bool) -> c_void_p:
+    """The compiled function, for the current device."""
+    module, function = c_void_p(), c_void_p()
+    _call("cuModuleLoadData", byref(module), compiled(group, half))
+    _call("cuModuleGetFunction", byref(function), module, b"conv")
+    _call("cuFuncSetAttribute", function, MAX_SHARED_MEMORY, SHARED_MEMORY)
+    return function
+
+
+@cache
+def compiled(group: int, half: bool) -> bytes:
+    """The source as machine code; from the cache folder, where an earlier run has left it."""
+    source = files("pahs.networks").joinpath("hopper.cu").read_bytes()
+    options = [b"--gpu-architecture=sm_90a", b"--std=c++17", b"-DGROUP=%d" % group, b"-DHALF=%d" % half]
+    key = hashlib.sha256(b"\n".join([source, *options, str(torch.version.cuda).encode()])).hexdigest()
+    with suppress(OSError, PahsError):
+        return (folder() / f"{key}.cubin").read_bytes()
+    binary = compile_source(source, options)
+    with suppress(PahsError):  # nowhere to write: the next run compiles again
+        write_whole(folder() / f"{key}.cubin", lambda partial: partial.write_bytes(binary))
+    return binary
+
+
+def compile_source(source: bytes, options: list[bytes]) -> bytes:
+    nvrtc = ctypes.CDLL(f"libnvrtc.so.{str(torch.version.cuda).partition('.')[0]}")
+    program, size = c_void_p(), c_size_t()
+    if nvrtc.nvrtcCreateProgram(byref(program), source, b"hopper.cu", 0, None, None):
+        raise HopperError("NVRTC takes no program")
+    try:
+        if nvrtc.nvrtcCompileProgram(program, len(options), (c_char_p * len(options))(*options)):
+            nvrtc.nvrtcGetProgramLogSize(program, byref(size))
+            log = create_string_buffer(size.value)
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise HopperError(log.value.decode(errors="replace"))
+        nvrtc.nvrtcGetCUBINSize(program, byref(size))
+        binary = create_string_buffer(size.value)
+        nvrtc.nvrtcGetCUBIN(program, binary)
+        return binary.raw
+    finally:
+        nvrtc.nvrtcDestroyProgram(byref(program))
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def _call(name: str, *arguments: object) -> None:
+    status = getattr(_driver(), name)(*arguments)
+    if status:
+        reason = c_char_p()
+        _driver().cuGetErrorString(status, byref(reason))
+        raise HopperError(f"{name}: {(reason.value or b'unknown').decode()}")
