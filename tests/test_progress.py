@@ -26,6 +26,22 @@ def test_a_terminal_sees_count_and_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert "frames" in shown
 
 
+def test_a_terminal_sees_what_goes_on_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with bar("clip.mp4", 2) as advance:
+        advance.before("looking ahead, 7 read")
+        advance.progress.refresh()  # type: ignore[attr-defined]
+        advance()
+        before = len(terminal.getvalue())
+        advance.before("looking ahead, 8 read")
+        advance()
+    assert "looking ahead, 7 read" in terminal.getvalue()[:before]
+    assert "looking ahead, 8 read" not in terminal.getvalue()
+
+
 @pytest.mark.parametrize(("stream", "quiet"), [(Terminal, True), (io.StringIO, False)])
 def test_quiet_or_piped_sees_nothing(
     stream: type[io.StringIO], quiet: bool, monkeypatch: pytest.MonkeyPatch
@@ -33,5 +49,6 @@ def test_quiet_or_piped_sees_nothing(
     pipe = stream()
     monkeypatch.setattr("sys.stderr", pipe)
     with bar("clip.mp4", None, quiet=quiet) as advance:
+        advance.before("looking ahead")
         advance(3)
     assert pipe.getvalue() == ""

@@ -51,10 +51,16 @@ def deblur_file(
     """One file with a network that is already loaded."""
     device = next(network.parameters(), torch.empty(0)).device
 
-    def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
-        return engine.stream(network, frames, look_ahead=look_ahead, scene_cuts=scene_cuts)
-
     with bar(source.name, frame_count(source), quiet=quiet) as advance:
+
+        def seen(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+            for count, frame in enumerate(frames, 1):
+                advance.before(f"looking ahead, {count} read")
+                yield frame
+
+        def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+            return engine.stream(network, seen(frames), look_ahead=look_ahead, scene_cuts=scene_cuts)
+
         return transform(
             source,
             target,
