@@ -108,7 +108,7 @@ def test_fused_layers_are_the_plain_ones(
     if way != "chosen":
         monkeypatch.setattr(fused, "for_hopper", lambda: None)
     if way == "as for large pictures":
-        monkeypatch.setattr(fused, "LARGE_TENSOR", 0)
+        monkeypatch.setattr(fused, "LARGE_RECORDED", 0)
         monkeypatch.setattr(fused, "SMALL_PICTURE", 0)
     make, channels = LAYERS[name]
     layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -118,7 +118,8 @@ def test_fused_layers_are_the_plain_ones(
         .to(memory_format=torch.channels_last)
     )
     with torch.inference_mode():
-        result = layer(x)
+        with fused.recording():
+            result = layer(x)
         expected = layer.double()(x.double())
     step = torch.finfo(dtype).eps
     torch.testing.assert_close(result.double(), expected, rtol=2 * step, atol=4 * step)
@@ -202,7 +203,8 @@ def test_fused_attention_is_the_plain_one(hidden: int) -> None:
         expected = snla(snla.to_query(f_B), h)
         half = snla.bfloat16().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         f_B, h = (x.bfloat16().to(memory_format=torch.channels_last) for x in (f_B, h))
-        result = half(half.to_query(f_B), h)
+        with fused.recording():
+            result = half(half.to_query(f_B), h)
     assert psnr(result.float(), expected) > 45
 
 

@@ -15,7 +15,9 @@ fresh page costs more than the sum that is written to it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 
@@ -28,14 +30,43 @@ log = logging.getLogger(__name__)
 HALF = (torch.bfloat16, torch.float16)
 SMALL_PICTURE = 1 << 17
 """Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are the choices below."""
-LARGE_TENSOR = 1 << 22
+WORTH = 1 << 23
+"""Numbers from which a kernel of our own pays: launching it keeps the host busy longer than PyTorch's layers do."""
+LARGE_TENSOR = 1 << 24
 """Numbers from which `pahs.networks.cudnn` pays: it keeps the host busy for 0.15 ms."""
+LARGE_RECORDED = 1 << 22
+"""The same where the host's time does not count."""
+
+
+class _Thread(threading.local):
+    recording = False
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Inside, the host's time does not count: what it launches is replayed later without it."""
+    before, _thread.recording = _thread.recording, True
+    try:
+        yield
+    finally:
+        _thread.recording = before
+
+
+def possible(x: Tensor, weight: Tensor) -> bool:
+    """Whether there are fused kernels for these: half precision on a CUDA GPU, without gradients."""
+    if torch.is_grad_enabled() or not x.is_cuda or torch.version.hip is not None:
+        return False
+    return x.dtype in HALF and x.dtype == weight.dtype
 
 
 def pays(x: Tensor, weight: Tensor) -> bool:
-    """Whether the fused kernels are for this convolution."""
-    half = x.dtype in HALF and x.dtype == weight.dtype
-    return half and x.is_cuda and not torch.is_grad_enabled() and torch.version.hip is None
+    """Whether the fused kernels are faster for this convolution."""
+    if not possible(x, weight):
+        return False
+    return _thread.recording or x.numel() * max(1.0, weight.shape[0] / weight.shape[1]) >= WORTH
 
 
 def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -88,7 +119,8 @@ def convolve(
             return own
     if relu and bias is not None and residual is None:
         return torch.cudnn_convolution_relu(x, weight, bias, (stride, stride), (padding, padding), (1, 1), 1)
-    large = x.numel() // inputs * outputs // stride**2 >= LARGE_TENSOR
+    least = LARGE_RECORDED if _thread.recording else LARGE_TENSOR
+    large = x.numel() // inputs * outputs // stride**2 >= least
     if (
         bias is not None
         and not relu

@@ -75,7 +75,7 @@ class SNLA(nn.Module):
         if self.filter is None:
             return found
         layers = [x for x in self.filter if isinstance(x, nn.Linear)]
-        own = fused.kernels() if fused.pays(found, layers[0].weight) else None
+        own = fused.kernels() if fused.possible(found, layers[0].weight) else None
         if own is not None and found.shape[2] in (16, 32, 64, 128):
             found = found.contiguous()
             own.select_(found, q, k.mean(1, keepdim=True), [(x.weight, x.bias) for x in layers])
