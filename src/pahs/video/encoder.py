@@ -32,7 +32,7 @@ class EncodeOptions:
     """auto: H.264 for 8 bit, HEVC for more and for RGB, VP9 in WebM and for odd sizes; or one of those, or FFV1."""
     crf: int | None = None
     """Quality, lower is better; None: visually lossless."""
-    preset: Preset = "medium"
+    preset: Preset = "faster"
     """Speed against size, in the words of x264."""
     lossless: bool = False
     """Keep every sample exactly; files get many times larger."""
