@@ -7,6 +7,7 @@ import json
 import platform
 import subprocess
 import sys
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -91,16 +92,24 @@ def _memory() -> Path:
 
 
 def _this_cpu() -> str:
-    return f"{cpu_name()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    # Machines that share a home may have processors of one name and different abilities.
+    abilities = zlib.crc32((_cpuinfo("flags") or _cpuinfo("Features")).encode())
+    return f"{cpu_name()} {abilities:08x}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def cpu_name() -> str:
     """The processor's own name where the system tells it, else its architecture."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cpuinfo(field: str) -> str:
+    """What Linux says of the first processor, or nothing."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+            name, _, value = line.partition(":")
+            if name.strip() == field:
+                return value.strip()
+    return ""
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
