@@ -108,7 +108,7 @@ def test_fused_layers_are_the_plain_ones(
     if way != "chosen":
         monkeypatch.setattr(fused, "for_hopper", lambda: None)
     if way == "as for large pictures":
-        monkeypatch.setattr(fused, "LARGE_RECORDED", 0)
+        monkeypatch.setattr(fused, "WORTH_RECORDED", 0)
         monkeypatch.setattr(fused, "SMALL_PICTURE", 0)
     make, channels = LAYERS[name]
     layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -31,11 +31,10 @@ HALF = (torch.bfloat16, torch.float16)
 SMALL_PICTURE = 1 << 17
 """Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are the choices below."""
 WORTH = 1 << 23
-"""Numbers from which a kernel of our own pays: launching it keeps the host busy longer than PyTorch's layers do."""
-LARGE_TENSOR = 1 << 24
-"""Numbers from which `pahs.networks.cudnn` pays: it keeps the host busy for 0.15 ms."""
-LARGE_RECORDED = 1 << 22
-"""The same where the host's time does not count."""
+"""Numbers from which a fused kernel pays: launching one keeps the host busy longer than PyTorch's layers do, cuDNN's
+for 0.15 ms. Low enough that the bands of a 4K frame go the same way as the whole: another way rounds otherwise."""
+WORTH_RECORDED = 1 << 22
+"""The same for cuDNN's where the host's time does not count."""
 
 
 class _Thread(threading.local):
@@ -119,7 +118,7 @@ def convolve(
             return own
     if relu and bias is not None and residual is None:
         return torch.cudnn_convolution_relu(x, weight, bias, (stride, stride), (padding, padding), (1, 1), 1)
-    least = LARGE_RECORDED if _thread.recording else LARGE_TENSOR
+    least = WORTH_RECORDED if _thread.recording else WORTH
     large = x.numel() // inputs * outputs // stride**2 >= least
     if (
         bias is not None
