@@ -12,11 +12,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_sees_count_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Called by the test itself: pytest puts its own stderr back after the fixtures."""
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
+    return shown
+
+
+def test_a_terminal_sees_count_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_a_terminal(monkeypatch)
     with bar("clip.mp4", 5) as advance:
         for _ in range(5):
             advance()
@@ -27,10 +33,7 @@ def test_a_terminal_sees_count_and_name(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_terminal_sees_what_goes_on_before_the_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "100")
+    terminal = on_a_terminal(monkeypatch)
     with bar("clip.mp4", 2) as advance:
         advance.before("looking ahead, 7 read")
         advance.progress.refresh()  # type: ignore[attr-defined]
