@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator
 from itertools import cycle, islice, repeat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from pahs import networks, runtime
+from pahs import engine, networks, runtime
 from pahs.engine import Plan, Scene, longest_chunk, stream
 from pahs.networks import PRESETS, PAHSConfig, fused, hopper, recorded
 from pahs.networks.blocks import Conv, ResidualBlock, conv, double
@@ -325,6 +326,42 @@ def test_a_frame_takes_few_launches(name: str) -> None:
         "copies in and out of the steps, and a share of the batched stages"
     )
     assert counts["waits"] <= 2, "the host waits for the device inside a chunk"
+
+
+def test_scene_cuts_are_found_as_on_the_cpu() -> None:
+    """There they are judged a batch later: three scenes, of which one is shorter than a batch."""
+    picture = clip(80, 60, 96)
+    frames = torch.cat([picture[:70], 1 - picture[:3], picture[20:60].flip(-1)])
+    here, there = (
+        torch.stack(list(stream(runtime.load("pahs-t", device, "fp32"), frames, chunk=16)))
+        for device in ("cpu", "cuda")
+    )
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-4)
+
+
+def test_a_file_is_deblurred_as_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through batches, page-locked memory and the threads of the codecs; with sound between the frames."""
+    pytest.importorskip("av")
+    from clips import make_clip
+    from pahs.job import deblur_file
+    from pahs.video import EncodeOptions, VideoReader
+
+    source = make_clip(tmp_path / "clip.mkv", frames=45, width=96, height=64, audio="aac").path
+    results = []
+    monkeypatch.setitem(engine.MAX_CHUNK, "cuda", engine.MAX_CHUNK["cpu"])
+    for device in ("cpu", "cuda"):
+        target = tmp_path / f"{device}.mkv"
+        network = runtime.load("pahs-t", device, "fp32")
+        deblur_file(network, source, target, encode=EncodeOptions(lossless=True))
+        with VideoReader(target) as reader:
+            results.append(list(reader))
+    here, there = results
+    assert len(here) == len(there) == 45
+    for one, other in zip(here, there, strict=True):
+        assert one.pts == other.pts
+        for a, b in zip(one.planes, other.planes, strict=True):
+            assert np.abs(a.astype(int) - b.astype(int)).max() <= 2
+            assert (a != b).mean() < 0.02
 
 
 @pytest.mark.parametrize("depth", [8, 10])

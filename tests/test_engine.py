@@ -121,7 +121,9 @@ def textured(seed: int, frames: int, shift: int) -> Tensor:
     return torch.stack([picture[:, :, t * shift : t * shift + 64] for t in range(frames)]).clamp(0, 1)
 
 
-def test_a_scene_cut_starts_afresh() -> None:
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_a_scene_cut_starts_afresh(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
+    monkeypatch.setitem(engine.AHEAD, "cpu", ahead)
     first, second = textured(1, 8, 2), textured(2, 8, 3)
     joined = list(stream(NET, torch.cat([first, second]), chunk=3))
     apart = [*stream(NET, first, chunk=3), *stream(NET, second, chunk=3)]

@@ -9,9 +9,11 @@ The forward state is carried over the whole video. The backward sweep runs over 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -33,6 +35,9 @@ MAX_CHUNK = {"cpu": 32, "cuda": 128}
 """Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
+AHEAD = {"cpu": 0, "cuda": 1}
+"""Batches that are looked at for scene cuts before they are needed: while the host waits for the answer, a GPU has the
+batch before to work on."""
 MEMORY_SHARE = 0.6
 """Share of the free memory for features that wait and for what the sweeps make of them."""
 SHORT_CHUNK = 16
@@ -79,37 +84,55 @@ def stream(
         raise PahsError(f"look-ahead is {look_ahead}; it must be 0 or more")
     if chunk is not None and chunk < 1:
         raise PahsError(f"chunk is {chunk}; it must be 1 or more")
-    scene: Scene | None = None
+    source = iter(frames)
+    first = next(source, None)
+    if first is None:
+        return
+    image = to_image(first, model)
+    # Not the frame itself, which may be part of a larger tensor.
+    kind: FrameT = first.new_empty(0) if isinstance(first, Tensor) else first[:0].copy()
+    del first
+    scene = Scene(model, image, look_ahead, chunk)
     cuts = CutDetector() if scene_cuts else None
-    kind: FrameT | None = None
-    images: list[Tensor] = []
-    for frame in frames:
-        image = to_image(frame, model)
-        if scene is None:
-            kind = frame
-            scene = Scene(model, image, look_ahead, chunk)
-        elif image.shape != scene.shape:
+    ahead = AHEAD.get(image.device.type, 0) if cuts is not None else 0
+    batches: deque[tuple[list[Tensor], Callable[[], list[bool]]]] = deque()
+    for images in _batches(chain((image,), (to_image(x, model) for x in source)), scene):
+        batches.append((images, cuts.cuts(images) if cuts is not None else partial(_none, len(images))))
+        del images
+        if len(batches) > ahead:
+            yield from (from_image(x, kind) for x in _through(scene, *batches.popleft()))
+    while batches:
+        yield from (from_image(x, kind) for x in _through(scene, *batches.popleft()))
+    yield from (from_image(x, kind) for x in scene.finish())
+
+
+def _batches(images: Iterable[Tensor], scene: Scene) -> Iterator[list[Tensor]]:
+    """As many at a time as the scene's frame-wise stages take."""
+    batch: list[Tensor] = []
+    for image in images:
+        if image.shape != scene.shape:
             raise PahsError(
                 f"the frame size changes from {size_text(scene.shape)} to {size_text(image.shape)}"
             )
-        images.append(image)
-        # Together, so that looking for cuts makes the host wait once per batch and not once per frame.
-        if len(images) >= scene.plan.batch:
-            yield from (from_image(x, frame) for x in _through(scene, images, cuts))
-            images = []
-    if scene is not None and kind is not None:
-        yield from (from_image(x, kind) for x in _through(scene, images, cuts))
-        yield from (from_image(x, kind) for x in scene.finish())
+        batch.append(image)
+        if len(batch) >= scene.plan.batch:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
-def _through(scene: Scene, images: list[Tensor], cuts: CutDetector | None) -> Iterator[Tensor]:
+def _through(scene: Scene, images: list[Tensor], cuts: Callable[[], list[bool]]) -> Iterator[Tensor]:
     """Give images to the scene; what becomes ready."""
-    flags = cuts.cuts(images) if cuts is not None and images else [False] * len(images)
-    for image, cut in zip(images, flags, strict=True):
+    for image, cut in zip(images, cuts(), strict=True):
         if cut:
             yield from scene.finish()
         scene.push(image)
         yield from scene.ready()
+
+
+def _none(frames: int) -> list[bool]:
+    return [False] * frames
 
 
 def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from pahs.transfer import fetch
 
 THUMBNAIL = 16
 FIRST = 0.15
@@ -25,15 +27,22 @@ class CutDetector:
         self._last: Tensor | None = None
         self._recent: deque[float] = deque(maxlen=5)
 
-    def cuts(self, frames: Sequence[Tensor]) -> list[bool]:
-        """Which of the next frames, each (3, H, W) in [0, 1], start a new scene. Waits for the device once."""
+    def cuts(self, frames: Sequence[Tensor]) -> Callable[[], list[bool]]:
+        """Which of the next frames, each (3, H, W) in [0, 1], start a new scene.
+
+        Begins to compute; the function waits for the answer. Answers must be asked for in order.
+        """
+        first = self._last is None
         thumbnails = torch.stack([F.adaptive_avg_pool2d(frame, THUMBNAIL) for frame in frames])
         before = thumbnails[:1] if self._last is None else self._last
-        differences = (thumbnails - torch.cat([before, thumbnails[:-1]])).abs().mean((1, 2, 3)).tolist()
-        found = [self._is_cut(x) for x in differences[1 if self._last is None else 0 :]]
-        first = [False] if self._last is None else []
         self._last = thumbnails[-1:]
-        return first + found
+        wait = fetch(((thumbnails - torch.cat([before, thumbnails[:-1]])).abs().mean((1, 2, 3)),))
+
+        def answer() -> list[bool]:
+            (differences,) = wait()
+            return [False] * first + [self._is_cut(x) for x in differences.tolist()[first:]]
+
+        return answer
 
     def _is_cut(self, difference: float) -> bool:
         usual = max(self._recent, default=FIRST / JUMP)

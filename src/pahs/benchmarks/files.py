@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -59,7 +59,8 @@ def check_file(file: Path) -> None:
 def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> FileRates:
     """Each stage alone, then the whole; the written videos are thrown away."""
     from pahs.job import deblur_file
-    from pahs.video import Frame, VideoReader, VideoWriter, apply_change, to_rgb
+    from pahs.video import Frame, VideoReader, VideoWriter
+    from pahs.video.middle import batch_size, changed
 
     device = next(network.parameters()).device
     check_file(file)
@@ -71,11 +72,10 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
             return list(islice(reader, HELD))
 
     def restore(frames: list[Frame]) -> list[Frame]:
-        outputs = stream(network, (to_rgb(x.planes, pixels, device) for x in frames))
-        return [
-            replace(x, planes=apply_change(x.planes, to_rgb(x.planes, pixels, device), y, pixels))
-            for x, y in zip(frames, outputs, strict=True)
-        ]
+        batch = batch_size(info, device)
+        batches = (frames[start : start + batch] for start in range(0, len(frames), batch))
+        work = list(changed(batches, lambda x: stream(network, x), pixels, device))
+        return [picture.finish() for picture in work]
 
     def encode(frames: list[Frame], target: Path) -> None:
         writer = VideoWriter(target, info)

@@ -13,49 +13,67 @@ changed nothing the samples come back bit for bit, whatever the chroma format, r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from pahs.video.frames import ChromaSite, PixelLayout, Plane, Planes
+from pahs.video.frames import ChromaSite, PixelLayout, Planes
 
 
 def to_rgb(planes: Planes, pixels: PixelLayout, device: torch.device | str = "cpu") -> Tensor:
     """Samples -> (3, H, W) float32, nominally in [0, 1] but neither rounded nor clipped."""
-    if pixels.family == "rgb":
-        green, blue, red = (_float(p, device) for p in planes)
-        return torch.stack((red, green, blue)).div_(2**pixels.depth - 1)
-    offset, luma_scale, chroma_scale = _ranges(pixels)
-    y = _float(planes[0], device).sub_(offset).div_(luma_scale)
-    if pixels.family == "gray":
-        return torch.stack((y, y, y))
-    middle = 2 ** (pixels.depth - 1)
-    chroma = torch.stack([_float(p, device) for p in planes[1:]]).sub_(middle).div_(chroma_scale)
-    height, width = y.shape
-    cb, cr = _upsample(chroma, pixels)[:, :height, :width]
-    kr, kb = pixels.luma_weights
-    kg = 1 - kr - kb
-    rgb = y.new_empty((3, height, width))
-    torch.add(y, cr, alpha=2 * (1 - kr), out=rgb[0])
-    torch.add(y, cr, alpha=-2 * (1 - kr) * kr / kg, out=rgb[1]).sub_(cb, alpha=2 * (1 - kb) * kb / kg)
-    torch.add(y, cb, alpha=2 * (1 - kb), out=rgb[2])
-    return rgb
+    return rgb_of(tuple(x.to(device) for x in as_tensors(planes)), pixels)
 
 
 def apply_change(planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout) -> Planes:
     """The source's samples plus the model's change: `rgb_in` is `to_rgb(planes)`, `rgb_out` what became of it."""
-    return begin_change(planes, rgb_in, rgb_out, pixels)()
+    samples = tuple(x.to(rgb_in.device) for x in as_tensors(planes))
+    return as_arrays(tuple(x.cpu() for x in change(samples, rgb_in, rgb_out, pixels)))
 
 
-def begin_change(
-    planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout
-) -> Callable[[], Planes]:
-    """`apply_change` without waiting for the device: the result is there when the returned function is called."""
+Samples = tuple[Tensor, ...]
+"""Planes of one frame or of many, (..., h, w), as PyTorch holds them: bytes, or the bits of 16-bit numbers as signed
+ones, because few operations know the unsigned."""
+
+
+def as_tensors(planes: Planes) -> Samples:
+    """The same memory, as tensors."""
+    return tuple(torch.from_numpy(p if p.dtype == np.uint8 else p.view(np.int16)) for p in planes)
+
+
+def as_arrays(samples: Samples) -> Planes:
+    """The same memory, as arrays."""
+    return tuple(x.numpy() if x.dtype == torch.uint8 else x.numpy().view(np.uint16) for x in samples)
+
+
+def rgb_of(samples: Samples, pixels: PixelLayout) -> Tensor:
+    """`to_rgb` of frames that are where they are to be converted: (..., 3, H, W)."""
+    if pixels.family == "rgb":
+        green, blue, red = (_float(x) for x in samples)
+        return torch.stack((red, green, blue), -3).div_(2**pixels.depth - 1)
+    offset, luma_scale, chroma_scale = _ranges(pixels)
+    y = _float(samples[0]).sub_(offset).div_(luma_scale)
+    if pixels.family == "gray":
+        return torch.stack((y, y, y), -3)
+    middle = 2 ** (pixels.depth - 1)
+    chroma = torch.stack([_float(x) for x in samples[1:]], -3).sub_(middle).div_(chroma_scale)
+    height, width = y.shape[-2:]
+    cb, cr = _upsample(chroma, pixels)[..., :height, :width].unbind(-3)
+    kr, kb = pixels.luma_weights
+    kg = 1 - kr - kb
+    rgb = y.new_empty((*y.shape[:-2], 3, height, width))
+    red, green, blue = rgb.unbind(-3)
+    torch.add(y, cr, alpha=2 * (1 - kr), out=red)
+    torch.add(y, cr, alpha=-2 * (1 - kr) * kr / kg, out=green).sub_(cb, alpha=2 * (1 - kb) * kb / kg)
+    torch.add(y, cb, alpha=2 * (1 - kb), out=blue)
+    return rgb
+
+
+def change(samples: Samples, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout) -> Samples:
+    """`apply_change` of frames that are where they are to be converted."""
     # A sample that a half-precision overflow turned into NaN or infinity keeps its source value.
-    change = torch.nan_to_num(rgb_out.float() - rgb_in, nan=0.0, posinf=0.0, neginf=0.0)
-    red, green, blue = change
+    difference = torch.nan_to_num(rgb_out.float() - rgb_in, nan=0.0, posinf=0.0, neginf=0.0)
+    red, green, blue = difference.unbind(-3)
     if pixels.family == "rgb":
         scale = 2**pixels.depth - 1
         changes = [green * scale, blue * scale, red * scale]
@@ -65,9 +83,9 @@ def begin_change(
         y = kr * red + (1 - kr - kb) * green + kb * blue
         changes = [y * luma_scale]
         if pixels.family != "gray":
-            chroma = torch.stack(((blue - y) / (2 * (1 - kb)), (red - y) / (2 * (1 - kr))))
-            changes.extend(_downsample(chroma, pixels) * chroma_scale)
-    return _fetch([_add(p, c, pixels.depth) for p, c in zip(planes, changes, strict=True)], pixels.depth)
+            chroma = torch.stack(((blue - y) / (2 * (1 - kb)), (red - y) / (2 * (1 - kr))), -3)
+            changes.extend((_downsample(chroma, pixels) * chroma_scale).unbind(-3))
+    return tuple(_add(x, c, pixels.depth) for x, c in zip(samples, changes, strict=True))
 
 
 def _ranges(pixels: PixelLayout) -> tuple[float, float, float]:
@@ -79,59 +97,28 @@ def _ranges(pixels: PixelLayout) -> tuple[float, float, float]:
     return 16 * step, 219 * step, 224 * step
 
 
-def _float(plane: Plane, device: torch.device | str) -> Tensor:
-    if plane.dtype == np.uint8:
-        return _upload(torch.from_numpy(plane), device).float()
-    # Few operations know unsigned 16-bit tensors, so the bits travel as signed ones.
-    return _upload(torch.from_numpy(plane.view(np.int16)), device).int().bitwise_and_(0xFFFF).float()
+def _float(samples: Tensor) -> Tensor:
+    return (samples if samples.dtype == torch.uint8 else samples.int().bitwise_and_(0xFFFF)).float()
 
 
-def _upload(x: Tensor, device: torch.device | str) -> Tensor:
-    """To the device; from page-locked memory, because only from there a copy runs beside other work."""
-    if torch.device(device).type == "cuda":
-        x = x.pin_memory()
-    return x.to(device, non_blocking=True)
-
-
-def _add(plane: Plane, change: Tensor, depth: int) -> Tensor:
-    """Samples where the change is, as bytes or as the bits of 16-bit numbers."""
+def _add(samples: Tensor, change: Tensor, depth: int) -> Tensor:
     # float32 holds every 16-bit sample and a change of half a step exactly, so zero change is the identity.
-    total = _float(plane, change.device) + change
-    total = total.round_().clamp_(0, 2**depth - 1)
+    total = (_float(samples) + change).round_().clamp_(0, 2**depth - 1)
     return total.to(torch.uint8) if depth == 8 else total.int().to(torch.int16)
 
 
-def _fetch(samples: list[Tensor], depth: int) -> Callable[[], Planes]:
-    """Begin to copy samples to the host; the function waits for them."""
-    ready: torch.cuda.Event | None = None
-    if samples[0].is_cuda:
-        here = [torch.empty(x.shape, dtype=x.dtype, pin_memory=True) for x in samples]
-        for mine, x in zip(here, samples, strict=True):
-            mine.copy_(x, non_blocking=True)
-        ready = torch.cuda.current_stream(samples[0].device).record_event()
-        samples = here
-
-    def planes() -> Planes:
-        if ready is not None:
-            ready.synchronize()
-        arrays = tuple(x.numpy() for x in samples)
-        return arrays if depth == 8 else tuple(x.view(np.uint16) for x in arrays)
-
-    return planes
-
-
 def _upsample(chroma: Tensor, pixels: PixelLayout) -> Tensor:
-    """(2, h, w) chroma -> luma resolution, linearly; rows sit between two luma rows, columns as the layout says."""
+    """(..., 2, h, w) chroma -> luma resolution, linearly; rows lie between luma rows, columns as the layout says."""
     vertical, horizontal = pixels.subsampling
     if vertical == 2:
-        chroma = _double(chroma, 1, "center")
+        chroma = _double(chroma, -2, "center")
     if horizontal == 2:
-        chroma = _double(chroma, 2, pixels.chroma_site)
+        chroma = _double(chroma, -1, pixels.chroma_site)
     return chroma
 
 
 def _double(x: Tensor, dim: int, site: ChromaSite) -> Tensor:
-    count = x.shape[dim]
+    dim, count = x.ndim + dim, x.shape[dim]
     before = torch.cat((x.narrow(dim, 0, 1), x.narrow(dim, 0, count - 1)), dim)
     after = torch.cat((x.narrow(dim, 1, count - 1), x.narrow(dim, count - 1, 1)), dim)
     even, odd = (x, x.lerp(after, 0.5)) if site == "left" else (x.lerp(before, 0.25), x.lerp(after, 0.25))
@@ -139,19 +126,19 @@ def _double(x: Tensor, dim: int, site: ChromaSite) -> Tensor:
 
 
 def _downsample(change: Tensor, pixels: PixelLayout) -> Tensor:
-    """(2, H, W) at luma resolution -> the chroma planes' size, each sample the mean of what it covers."""
+    """(..., 2, H, W) at luma resolution -> the chroma planes' size, each sample the mean of what it covers."""
     vertical, horizontal = pixels.subsampling
     if vertical == 2:
-        change = _halve(change, 1, "center")
+        change = _halve(change, -2, "center")
     if horizontal == 2:
-        change = _halve(change, 2, pixels.chroma_site)
+        change = _halve(change, -1, pixels.chroma_site)
     return change
 
 
 def _halve(x: Tensor, dim: int, site: ChromaSite) -> Tensor:
     if x.shape[dim] % 2:
         x = torch.cat((x, x.narrow(dim, x.shape[dim] - 1, 1)), dim)
-    even, odd = (x[:, ::2], x[:, 1::2]) if dim == 1 else (x[..., ::2], x[..., 1::2])
+    even, odd = (x[..., ::2, :], x[..., 1::2, :]) if dim == -2 else (x[..., ::2], x[..., 1::2])
     if site == "center":
         return even.lerp(odd, 0.5)
     previous = torch.cat((even.narrow(dim, 0, 1), odd.narrow(dim, 0, odd.shape[dim] - 1)), dim)

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pahs.errors import PahsError
 from pahs.video.channel import Channel, Closed
-from pahs.video.color import begin_change, to_rgb
 from pahs.video.encoder import EncodeOptions
-from pahs.video.frames import Frame, FrameSink, FrameSource, Planes
+from pahs.video.frames import FrameSink, FrameSource, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter, refuse_single_image
+from pahs.video.middle import Changed, FrameFunction, batch_size, changed
 from pahs.video.reader import VideoReader
 from pahs.video.writer import VideoWriter
 
-FrameFunction = Callable[[Iterator[Tensor]], Iterator[Tensor]]
-"""Maps RGB frames (3, H, W) to as many, in order; it may read ahead of what it yields."""
-
 _QUEUE = 8
 """Frames and packets that wait between two threads: enough to overlap, too few to fill the memory."""
-_BURST, _BURST_BYTES = 256, 1 << 28
+_BURST, _BURST_BYTES = 256, 1 << 29
 """A GPU gives frames back in long bursts: so many, or so much, may wait for the encoder, which works on them while the
 GPU goes on."""
 
@@ -135,12 +129,10 @@ def _pump(
     progress: Callable[[int], None] | None,
 ) -> int:
     """Run the three stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
-    decoded: Channel[Any] = Channel(_QUEUE)
-    finished: Channel[Any] = Channel(_QUEUE if device.type == "cpu" else _burst(source))
-    pixels = source.info.pixels
-    # Frames that `fn` has taken and not given back yet, and the packets between them, in file order: they leave
-    # together, so that sound stays beside its pictures however far `fn` reads ahead.
-    waiting: deque[Any] = deque()
+    info, batch = source.info, batch_size(source.info, device)
+    decoded: Channel[Any] = Channel(max(_QUEUE, 2 * batch))
+    finished: Channel[Any] = Channel(_QUEUE if device.type == "cpu" else _burst(info))
+    work = changed(decoded.batches(batch), fn, info.pixels, device)
 
     def read() -> None:
         try:
@@ -155,42 +147,24 @@ def _pump(
     def write() -> None:
         try:
             for item in finished:
-                if isinstance(item, _Changed):
-                    sink.write(replace(item.frame, planes=item.planes()))
+                if isinstance(item, Changed):
+                    sink.write(item.finish())
                 else:
                     sink.copy(item)
         except BaseException as error:
             finished.close(error, drop=True)
 
-    def pictures() -> Iterator[Tensor]:
-        for item in decoded:
-            waiting.append(item)
-            if isinstance(item, Frame):
-                yield to_rgb(item.planes, pixels, device)
-
     threads = [threading.Thread(target=t, name=f"pahs-{t.__name__}", daemon=True) for t in (read, write)]
     for thread in threads:
         thread.start()
-    outputs: Iterator[Tensor] | None = None
     count = 0
     try:
-        outputs = fn(pictures())
-        for output in outputs:
-            frame = _next_frame(waiting, finished)
-            # Computed again rather than kept: a second conversion costs less than float frames in memory.
-            rgb_in = to_rgb(frame.planes, pixels, device)
-            if output.shape != rgb_in.shape:
-                raise ValueError(
-                    f"the function gave {tuple(output.shape)} for a frame of {tuple(rgb_in.shape)}"
-                )
-            finished.put(_Changed(frame, begin_change(frame.planes, rgb_in, output.to(device), pixels)))
-            count += 1
-            if progress is not None:
-                progress(1)
-        for item in chain(waiting, decoded):
-            if isinstance(item, Frame):
-                raise ValueError(f"the function gave only {count} frames back")
+        for item in work:
             finished.put(item)
+            if isinstance(item, Changed):
+                count += 1
+                if progress is not None:
+                    progress(1)
         finished.close()
     except BaseException:
         finished.close(drop=True)
@@ -199,34 +173,14 @@ def _pump(
         decoded.close(drop=True)
         for thread in threads:
             thread.join()
-        close = getattr(outputs, "close", None)
-        if close is not None:
-            close()
+        work.close()
     finished.raise_error()
     return count
 
 
-@dataclass(frozen=True)
-class _Changed:
-    """A frame on its way back."""
-
-    frame: Frame
-    planes: Callable[[], Planes]
-    """Waits for the new samples."""
-
-
-def _burst(source: FrameSource) -> int:
+def _burst(info: VideoInfo) -> int:
     """Frames that may wait for the encoder."""
-    info = source.info
-    samples = 3 * info.width * info.height * (1 if info.pixels.depth == 8 else 2)
-    return max(_QUEUE, min(_BURST, _BURST_BYTES // samples))
-
-
-def _next_frame(waiting: deque[Any], finished: Channel[Any]) -> Frame:
-    """The oldest frame that waits; packets before it go to the writer."""
-    while waiting:
-        item = waiting.popleft()
-        if isinstance(item, Frame):
-            return item
-        finished.put(item)
-    raise ValueError("the function gave more frames back than it took")
+    vertical, horizontal = info.pixels.subsampling
+    planes = 1 if info.pixels.family == "gray" else 1 + 2 / (vertical * horizontal)
+    frame_bytes = info.width * info.height * planes * (1 if info.pixels.depth == 8 else 2)
+    return max(_QUEUE, min(_BURST, int(_BURST_BYTES / frame_bytes)))

@@ -186,6 +186,8 @@ class VideoWriter:
         context.time_base = info.time_base
         stream.time_base = info.time_base
         context.flags |= Flags.frame_duration
+        # PyAV's own choice gives each thread a slice of the picture: larger files, and slow where cores are many.
+        context.thread_type = "AUTO"
         context.colorspace, context.color_range = _matrix(info), _range(info)
         context.color_primaries, context.color_trc = info.primaries, info.transfer
         if info.sample_aspect_ratio:

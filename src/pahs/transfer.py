@@ -1,0 +1,60 @@
+"""Between the host's memory and a device's, beside other work.
+
+Only page-locked memory can be copied that way, and only by streams of their own do the copies run while a GPU computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+Tensors = tuple[Tensor, ...]
+
+
+def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Memory of the host for what goes to the device or comes from it."""
+    return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
+
+
+def upload(tensors: Tensors, device: torch.device) -> Tensors:
+    """Begin to copy to the device, whose next steps wait for it and the host does not."""
+    if device.type != "cuda":
+        return tuple(x.to(device) for x in tensors)
+    here, copying = torch.cuda.current_stream(device), _copying(device, "up")
+    with torch.cuda.stream(copying):
+        there = tuple(x.to(device, non_blocking=True) for x in tensors)
+    here.wait_stream(copying)
+    for x in there:
+        x.record_stream(here)
+    return there
+
+
+def fetch(tensors: Tensors) -> Callable[[], Tensors]:
+    """Begin to copy to the host; the function waits until it is done."""
+    device = tensors[0].device
+    if device.type != "cuda":
+        return lambda: tensors
+    copying = _copying(device, "down")
+    copying.wait_stream(torch.cuda.current_stream(device))
+    here = tuple(room(x.shape, x.dtype, device) for x in tensors)
+    with torch.cuda.stream(copying):
+        for mine, x in zip(here, tensors, strict=True):
+            mine.copy_(x, non_blocking=True)
+            x.record_stream(copying)
+    ready = copying.record_event()
+
+    def wait() -> Tensors:
+        ready.synchronize()
+        return here
+
+    return wait
+
+
+@cache
+def _copying(device: torch.device, way: str) -> torch.cuda.Stream:
+    """The stream for copies of one direction: a GPU has an engine for each."""
+    del way
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,0 +1,146 @@
+"""Frames through a function, in batches: what comes out must not depend on how they were put together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from clips import make_clip
+from pahs.video import Frame, PixelLayout, apply_change, probe, to_rgb
+from pahs.video.channel import Channel
+from pahs.video.middle import Changed, batch_size, changed
+
+CPU = torch.device("cpu")
+
+
+def frames_of(pixels: PixelLayout, count: int) -> list[Frame]:
+    random = np.random.default_rng(count)
+    vertical, horizontal = pixels.subsampling
+    shapes = (
+        [(11, 14)] if pixels.family == "gray" else [(11, 14)] + 2 * [(-(-11 // vertical), 14 // horizontal)]
+    )
+    return [
+        Frame(
+            tuple(random.integers(0, 2**pixels.depth, s).astype(pixels.dtype) for s in shapes), t, Fraction(1)
+        )
+        for t in range(count)
+    ]
+
+
+def brighter(frames: Iterator[Tensor], ahead: int) -> Iterator[Tensor]:
+    """Every frame a little brighter, after reading some more."""
+    read = []
+    for frame in frames:
+        read.append(frame)
+        if len(read) > ahead:
+            yield read.pop(0) + 0.1
+    yield from (frame + 0.1 for frame in read)
+
+
+def cut(items: list, sizes: list[int]) -> Iterator[list]:
+    start, turn = 0, 0
+    while start < len(items):
+        size = sizes[turn % len(sizes)]
+        yield items[start : start + size]
+        start, turn = start + size, turn + 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.sampled_from(
+        [PixelLayout("yuv420"), PixelLayout("yuv422", 10), PixelLayout("gray"), PixelLayout("rgb")]
+    ),
+    st.lists(st.booleans(), min_size=1, max_size=20),
+    st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    st.integers(0, 6),
+)
+def test_batches_change_neither_frames_nor_their_place_among_packets(pixels, kinds, sizes, ahead):
+    frames = frames_of(pixels, sum(kinds))
+    supply, items = iter(frames), []
+    for number, is_frame in enumerate(kinds):
+        items.append(next(supply) if is_frame else f"packet {number}")
+    result = list(changed(cut(items, sizes), lambda x: brighter(x, ahead), pixels, CPU))
+    assert len(result) == len(items)
+    for item, got in zip(items, result, strict=True):
+        if isinstance(item, str):
+            assert got == item
+            continue
+        assert isinstance(got, Changed)
+        rgb = to_rgb(item.planes, pixels)
+        alone = apply_change(item.planes, rgb, rgb + 0.1, pixels)
+        finished = got.finish()
+        assert finished.pts == item.pts
+        for one, other in zip(finished.planes, alone, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda frames: (x for _, x in zip(range(3), frames, strict=False)), "only 3 frames"),
+        (lambda frames: iter([*frames, torch.zeros(3, 11, 14)]), "more frames back than it took"),
+        (lambda frames: (x[:, 1:] for x in frames), r"\(3, 10, 14\) for a frame of \(3, 11, 14\)"),
+    ],
+)
+def test_a_function_that_gives_something_else_back_is_told_so(fn, message):
+    pixels = PixelLayout("yuv420")
+    with pytest.raises(ValueError, match=message):
+        list(changed(cut(frames_of(pixels, 6), [2]), fn, pixels, CPU))
+
+
+def test_the_function_is_closed_when_nobody_wants_more():
+    closed = threading.Event()
+
+    def fn(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+        try:
+            yield from frames
+        finally:
+            closed.set()
+
+    pixels = PixelLayout("gray")
+    work = changed(cut(frames_of(pixels, 4), [1]), fn, pixels, CPU)
+    next(work)
+    work.close()
+    assert closed.is_set()
+
+
+def test_a_channel_gives_what_has_come_and_waits_for_no_more():
+    channel: Channel[int] = Channel(10)
+    for number in range(7):
+        channel.put(number)
+    batches = channel.batches(4)
+    assert next(batches) == [0, 1, 2, 3]
+    assert next(batches) == [4, 5, 6], "less than four are better than waiting"
+    channel.put(7)
+    channel.close()
+    assert list(batches) == [[7]]
+
+
+def test_an_error_arrives_after_what_came_before_it():
+    channel: Channel[int] = Channel(10)
+    channel.put(1)
+    channel.close(OSError("the disk is gone"))
+    batches = channel.batches(4)
+    assert next(batches) == [1]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(batches)
+
+
+def test_a_gpu_is_given_more_frames_at_a_time_the_smaller_they_are(tmp_path):
+    info, gpu = probe(make_clip(tmp_path / "clip.mp4", frames=2).path), torch.device("cuda")
+    assert batch_size(info, CPU) == 1
+    large, usual, small = (
+        batch_size(replace(info, width=width, height=height), gpu)
+        for width, height in ((3840, 2160), (1280, 720), (160, 90))
+    )
+    assert large == 1 and 4 <= usual <= 16 and small == 32
