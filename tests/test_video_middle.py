@@ -16,8 +16,7 @@ from torch import Tensor
 
 from clips import make_clip
 from pahs.video import Frame, PixelLayout, apply_change, probe, to_rgb
-from pahs.video.channel import Channel
-from pahs.video.middle import Changed, batch_size, changed
+from pahs.video.middle import Changed, batch_size, changed, in_batches
 
 CPU = torch.device("cpu")
 
@@ -46,30 +45,24 @@ def brighter(frames: Iterator[Tensor], ahead: int) -> Iterator[Tensor]:
     yield from (frame + 0.1 for frame in read)
 
 
-def cut(items: list, sizes: list[int]) -> Iterator[list]:
-    start, turn = 0, 0
-    while start < len(items):
-        size = sizes[turn % len(sizes)]
-        yield items[start : start + size]
-        start, turn = start + size, turn + 1
-
-
 @settings(deadline=None, max_examples=40)
 @given(
     st.sampled_from(
         [PixelLayout("yuv420"), PixelLayout("yuv422", 10), PixelLayout("gray"), PixelLayout("rgb")]
     ),
     st.lists(st.booleans(), min_size=1, max_size=20),
-    st.lists(st.integers(1, 7), min_size=1, max_size=4),
+    st.integers(1, 7),
     st.integers(0, 6),
 )
-def test_batches_change_neither_frames_nor_their_place_among_packets(pixels, kinds, sizes, ahead):
+def test_batches_change_neither_frames_nor_their_place_among_packets(pixels, kinds, size, ahead):
     frames = frames_of(pixels, sum(kinds))
     supply, items = iter(frames), []
     for number, is_frame in enumerate(kinds):
         items.append(next(supply) if is_frame else f"packet {number}")
-    result = list(changed(cut(items, sizes), lambda x: brighter(x, ahead), pixels, CPU))
+    work = list(changed(in_batches(items, size, CPU), lambda x: brighter(x, ahead), pixels, CPU))
+    result = [item for batch in work for item in batch]
     assert len(result) == len(items)
+    assert max(sum(isinstance(x, Changed) for x in batch) for batch in work) == min(size, sum(kinds))
     for item, got in zip(items, result, strict=True):
         if isinstance(item, str):
             assert got == item
@@ -95,7 +88,7 @@ def test_batches_change_neither_frames_nor_their_place_among_packets(pixels, kin
 def test_a_function_that_gives_something_else_back_is_told_so(fn, message):
     pixels = PixelLayout("yuv420")
     with pytest.raises(ValueError, match=message):
-        list(changed(cut(frames_of(pixels, 6), [2]), fn, pixels, CPU))
+        list(changed(in_batches(frames_of(pixels, 6), 2, CPU), fn, pixels, CPU))
 
 
 def test_the_function_is_closed_when_nobody_wants_more():
@@ -108,32 +101,16 @@ def test_the_function_is_closed_when_nobody_wants_more():
             closed.set()
 
     pixels = PixelLayout("gray")
-    work = changed(cut(frames_of(pixels, 4), [1]), fn, pixels, CPU)
+    work = changed(in_batches(frames_of(pixels, 4), 1, CPU), fn, pixels, CPU)
     next(work)
     work.close()
     assert closed.is_set()
 
 
-def test_a_channel_gives_what_has_come_and_waits_for_no_more():
-    channel: Channel[int] = Channel(10)
-    for number in range(7):
-        channel.put(number)
-    batches = channel.batches(4)
-    assert next(batches) == [0, 1, 2, 3]
-    assert next(batches) == [4, 5, 6], "less than four are better than waiting"
-    channel.put(7)
-    channel.close()
-    assert list(batches) == [[7]]
-
-
-def test_an_error_arrives_after_what_came_before_it():
-    channel: Channel[int] = Channel(10)
-    channel.put(1)
-    channel.close(OSError("the disk is gone"))
-    batches = channel.batches(4)
-    assert next(batches) == [1]
-    with pytest.raises(OSError, match="the disk is gone"):
-        next(batches)
+def test_packets_without_any_frame_pass():
+    pixels = PixelLayout("gray")
+    batches = in_batches(["a", "b"], 3, CPU)
+    assert list(changed(batches, lambda frames: frames, pixels, CPU)) == [["a", "b"]]
 
 
 def test_a_gpu_is_given_more_frames_at_a_time_the_smaller_they_are(tmp_path):

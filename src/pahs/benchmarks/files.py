@@ -60,7 +60,7 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
     """Each stage alone, then the whole; the written videos are thrown away."""
     from pahs.job import deblur_file
     from pahs.video import Frame, VideoReader, VideoWriter
-    from pahs.video.middle import batch_size, changed
+    from pahs.video.middle import batch_size, changed, in_batches
 
     device = next(network.parameters()).device
     check_file(file)
@@ -72,10 +72,9 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
             return list(islice(reader, HELD))
 
     def restore(frames: list[Frame]) -> list[Frame]:
-        batch = batch_size(info, device)
-        batches = (frames[start : start + batch] for start in range(0, len(frames), batch))
+        batches = in_batches(frames, batch_size(info, device), device)
         work = list(changed(batches, lambda x: stream(network, x), pixels, device))
-        return [picture.finish() for picture in work]
+        return [picture.finish() for pictures in work for picture in pictures]
 
     def encode(frames: list[Frame], target: Path) -> None:
         writer = VideoWriter(target, info)

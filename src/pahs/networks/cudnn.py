@@ -54,18 +54,8 @@ def conv_add(
     with torch.cuda.device(x.device):
         handle = _handle(x.device)
         shape = _shape(x.dtype, tuple(x.shape), tuple(weight.shape), tuple(y.shape), stride, padding)
-        size = c_size_t()
-        here, there, kernel, convolution, line, identity = shape
-        _call(
-            "cudnnGetConvolutionForwardWorkspaceSize",
-            handle,
-            here,
-            kernel,
-            convolution,
-            there,
-            PRECOMPUTED_GEMM,
-            byref(size),
-        )
+        here, there, kernel, convolution, line, identity = shape.descriptors
+        size = shape.workspace(handle)
         workspace = torch.empty(max(1, size.value), dtype=torch.uint8, device=x.device)
         added = y if residual is None else residual
         # fmt: off
@@ -97,6 +87,33 @@ def _handle(device: torch.device) -> c_void_p:
     return handles[device]
 
 
+class _Shape:
+    """A convolution of one size."""
+
+    def __init__(self, *descriptors: c_void_p) -> None:
+        self.descriptors = descriptors
+        """Of input, output, kernel, convolution, bias and activation. They stay until the process ends."""
+        self._workspace: c_size_t | None = None
+
+    def workspace(self, handle: c_void_p) -> c_size_t:
+        """Bytes it computes in; asked for once, because the answer takes as long as starting the convolution."""
+        if self._workspace is None:
+            here, there, kernel, convolution, _, _ = self.descriptors
+            size = c_size_t()
+            _call(
+                "cudnnGetConvolutionForwardWorkspaceSize",
+                handle,
+                here,
+                kernel,
+                convolution,
+                there,
+                PRECOMPUTED_GEMM,
+                byref(size),
+            )
+            self._workspace = size
+        return self._workspace
+
+
 @lru_cache(maxsize=256)
 def _shape(
     dtype: torch.dtype,
@@ -105,8 +122,7 @@ def _shape(
     y: tuple[int, ...],
     stride: int,
     padding: int,
-) -> tuple[c_void_p, ...]:
-    """Descriptors of input, output, kernel, convolution, bias and activation. They stay until the process ends."""
+) -> _Shape:
     kind = TYPES[dtype]
     tensors = [_made("cudnnCreateTensorDescriptor") for _ in range(3)]
     for descriptor, size in zip(tensors, (x, y, (1, weight[0], 1, 1)), strict=True):
@@ -129,7 +145,7 @@ def _shape(
     _call("cudnnSetConvolutionMathType", convolution, TENSOR_OPERATIONS)
     identity = _made("cudnnCreateActivationDescriptor")
     _call("cudnnSetActivationDescriptor", identity, IDENTITY, 0, 0.0)
-    return tensors[0], tensors[1], kernel, convolution, tensors[2], identity
+    return _Shape(tensors[0], tensors[1], kernel, convolution, tensors[2], identity)
 
 
 def _made(create: str) -> c_void_p:

@@ -50,11 +50,6 @@ class Channel(Generic[T]):
             raise self._error
 
     def __iter__(self) -> Iterator[T]:
-        for items in self.batches(1):
-            yield from items
-
-    def batches(self, most: int) -> Iterator[list[T]]:
-        """What has come in the meantime, up to `most` items at a time; waits for one, never for more."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or bool(self._items))
@@ -62,6 +57,6 @@ class Channel(Generic[T]):
                     if self._error is not None:
                         raise self._error
                     return
-                items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+                item = self._items.popleft()
                 self._changed.notify_all()
-            yield items
+            yield item

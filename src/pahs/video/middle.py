@@ -1,7 +1,7 @@
 """Between the decoder and the encoder: frames to a device as RGB, through a function, and back as samples.
 
-A GPU is fed with many frames at a time, from and to page-locked memory: the host never waits for it here, and starts
-few things on it. The host's own part is plain copying by one thread, because all others belong to the codecs.
+A GPU is fed with many frames at a time, from and to page-locked memory: the host never waits for it here, and has few
+things to start on it. All that the thread which runs the network does for a frame alone is done for a batch of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -48,68 +48,96 @@ def batch_size(info: VideoInfo, device: torch.device) -> int:
     return max(1, min(MOST, MOST_PIXELS // (info.width * info.height)))
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Frames that are converted together, with the packets of other streams between them."""
+
+    items: list[Any]
+    """Frames without their samples, and packets, in the order of the file."""
+    frames: int
+    """How many frames there are among them."""
+    samples: Samples
+    """(frames, h, w) for every plane, in memory that copies to the device can start from; empty without frames."""
+
+
+def in_batches(items: Iterable[Any], frames: int, device: torch.device) -> Iterator[Batch]:
+    """Put so many frames together, and what comes between them."""
+    waiting: list[Any] = []
+    held = 0
+    for item in items:
+        waiting.append(item)
+        held += isinstance(item, Frame)
+        if held == frames:
+            yield _gather(waiting, device)
+            waiting, held = [], 0
+    if waiting:
+        yield _gather(waiting, device)
+
+
+def _gather(items: list[Any], device: torch.device) -> Batch:
+    frames = [item for item in items if isinstance(item, Frame)]
+    samples: Samples = ()
+    if frames:
+        first = as_tensors(frames[0].planes)
+        samples = tuple(room((len(frames), *x.shape), x.dtype, device) for x in first)
+        planes = zip(*(frame.planes for frame in frames), strict=True)
+        # Not by PyTorch, which would keep all cores busy with it, and they belong to the codecs.
+        for target, sources in zip(as_arrays(samples), planes, strict=True):
+            for mine, plane in zip(target, sources, strict=True):
+                mine[:] = plane
+    bare = [replace(item, planes=()) if isinstance(item, Frame) else item for item in items]
+    return Batch(bare, len(frames), samples)
+
+
 def changed(
-    batches: Iterable[list[Any]], fn: FrameFunction, pixels: PixelLayout, device: torch.device
-) -> Generator[Any]:
-    """Every frame, changed by `fn`, and what lies between frames (packets of other streams) as it is, in order."""
-    # What `fn` has taken and not given back yet. Packets leave together with the frames beside them, so that sound
-    # stays beside its pictures however far `fn` reads ahead.
-    order: deque[Frame | Any] = deque()
-    waiting: deque[_Batch] = deque()
+    batches: Iterable[Batch], fn: FrameFunction, pixels: PixelLayout, device: torch.device
+) -> Generator[list[Any]]:
+    """Every frame, changed by `fn`, and packets as they are, in order; as many at a time as came together.
+
+    Packets leave beside the frames they came with: sound stays with its pictures however far `fn` reads ahead.
+    """
+    batches = iter(batches)
+    waiting: deque[Batch] = deque()
 
     def pictures() -> Iterator[Tensor]:
-        for items in batches:
-            frames = [item for item in items if isinstance(item, Frame)]
-            order.extend(replace(item, planes=()) if isinstance(item, Frame) else item for item in items)
-            if frames:
-                waiting.append(_gather(frames, device))
-                yield from rgb_of(upload(waiting[-1], device), pixels)
+        for batch in batches:
+            waiting.append(batch)
+            if batch.frames:
+                yield from rgb_of(upload(batch.samples, device), pixels)
 
     given = 0
     outputs: list[Tensor] = []
     restored = fn(pictures())
     try:
         for output in restored:
+            while waiting and not waiting[0].frames:
+                yield waiting.popleft().items
             if not waiting:
                 raise ValueError("the function gave more frames back than it took")
+            given += 1
             outputs.append(output.to(device))
-            if len(outputs) < len(waiting[0][0]):
+            if len(outputs) < waiting[0].frames:
                 continue
-            samples = _change(waiting.popleft(), outputs, pixels, device)
-            for number in range(len(outputs)):
-                while not isinstance(order[0], Frame):
-                    yield order.popleft()
-                yield Changed(order.popleft(), samples, number)
-            given, outputs = given + len(outputs), []
+            batch = waiting.popleft()
+            samples = _change(batch, outputs, pixels, device)
+            numbers, outputs = count(), []
+            yield [Changed(x, samples, next(numbers)) if isinstance(x, Frame) else x for x in batch.items]
         # The function may have stopped before the end of the file: what is left must hold no frame.
-        for item in chain(order, chain.from_iterable(batches)):
-            if isinstance(item, Frame):
-                raise ValueError(f"the function gave only {given + len(outputs)} frames back")
-            yield item
+        for batch in chain(waiting, batches):
+            if batch.frames:
+                raise ValueError(f"the function gave only {given} frames back")
+            yield batch.items
     finally:
         close = getattr(restored, "close", None)
         if close is not None:
             close()
 
 
-_Batch = Samples
-"""Frames that are converted together: (count, h, w) for every plane, in the host's memory."""
-
-
-def _gather(frames: list[Frame], device: torch.device) -> _Batch:
-    """Put frames together, ready to be copied to the device."""
-    samples = tuple(room((len(frames), *x.shape), x.dtype, device) for x in as_tensors(frames[0].planes))
-    for target, planes in zip(as_arrays(samples), zip(*(f.planes for f in frames), strict=True), strict=True):
-        for row, plane in zip(target, planes, strict=True):
-            row[:] = plane
-    return samples
-
-
 def _change(
-    batch: _Batch, outputs: list[Tensor], pixels: PixelLayout, device: torch.device
+    batch: Batch, outputs: list[Tensor], pixels: PixelLayout, device: torch.device
 ) -> Callable[[], Samples]:
     """Begin to turn what became of a batch into samples."""
-    samples = upload(batch, device)
+    samples = upload(batch.samples, device)
     # Computed again rather than kept: a second conversion costs less than float frames in memory.
     rgb_in = rgb_of(samples, pixels)
     for output in outputs:

@@ -16,7 +16,7 @@ from pahs.video.channel import Channel, Closed
 from pahs.video.encoder import EncodeOptions
 from pahs.video.frames import FrameSink, FrameSource, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter, refuse_single_image
-from pahs.video.middle import Changed, FrameFunction, batch_size, changed
+from pahs.video.middle import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.reader import VideoReader
 from pahs.video.writer import VideoWriter
 
@@ -56,8 +56,8 @@ def transform(
     """Write `src` to `dst` with its pictures changed by `fn`.
 
     `fn` sees frames as float32 tensors on `device`, nominally in [0, 1]. Only what it changes is changed: see
-    `pahs.video.color`. `progress` is called with 1 for every finished frame. Decoding and encoding run in threads
-    of their own; memory depends on how far `fn` reads ahead, not on the length of the video.
+    `pahs.video.color`. `progress` is called with the number of frames just finished. Decoding and encoding run in
+    threads of their own; memory depends on how far `fn` reads ahead, not on the length of the video.
     """
     start = time.perf_counter()
     src, dst = Path(src), Path(dst)
@@ -130,14 +130,14 @@ def _pump(
 ) -> int:
     """Run the three stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
     info, batch = source.info, batch_size(source.info, device)
-    decoded: Channel[Any] = Channel(max(_QUEUE, 2 * batch))
-    finished: Channel[Any] = Channel(_QUEUE if device.type == "cpu" else _burst(info))
-    work = changed(decoded.batches(batch), fn, info.pixels, device)
+    decoded: Channel[Batch] = Channel(max(2, _QUEUE // batch))
+    finished: Channel[list[Any]] = Channel(_QUEUE if device.type == "cpu" else max(2, _burst(info) // batch))
+    work = changed(decoded, fn, info.pixels, device)
 
     def read() -> None:
         try:
-            for item in source.items():
-                decoded.put(item)
+            for gathered in in_batches(source.items(), batch, device):
+                decoded.put(gathered)
         except Closed:
             return
         except BaseException as error:
@@ -146,11 +146,12 @@ def _pump(
 
     def write() -> None:
         try:
-            for item in finished:
-                if isinstance(item, Changed):
-                    sink.write(item.finish())
-                else:
-                    sink.copy(item)
+            for items in finished:
+                for item in items:
+                    if isinstance(item, Changed):
+                        sink.write(item.finish())
+                    else:
+                        sink.copy(item)
         except BaseException as error:
             finished.close(error, drop=True)
 
@@ -159,12 +160,12 @@ def _pump(
         thread.start()
     count = 0
     try:
-        for item in work:
-            finished.put(item)
-            if isinstance(item, Changed):
-                count += 1
-                if progress is not None:
-                    progress(1)
+        for items in work:
+            finished.put(items)
+            frames = sum(isinstance(item, Changed) for item in items)
+            count += frames
+            if progress is not None and frames:
+                progress(frames)
         finished.close()
     except BaseException:
         finished.close(drop=True)
