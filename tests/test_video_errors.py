@@ -326,7 +326,7 @@ def test_sound_that_steps_back_in_time_does_not_end_the_job(tmp_path, suffix):
             first = item.dts if first is None else first
             if item.dts < first + 4000:
                 item.dts = item.pts = first
-            writer.copy(item)
+            writer.put(item)
     assert packets_of(tmp_path / f"out{suffix}", "audio") == clip.audio
 
 

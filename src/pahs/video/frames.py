@@ -165,10 +165,11 @@ class FrameSink(Protocol):
 
     warnings: list[str]
 
-    def write(self, frame: Frame) -> None: ...
+    def prepare(self, frame: Frame) -> Any:
+        """What `put` takes in the frame's place: all that can be done by another thread, beside it."""
 
-    def copy(self, packet: Any) -> None:
-        """Take over a packet of another stream of the source, unchanged."""
+    def put(self, item: Any) -> None:
+        """Write a prepared frame, or take over a packet of another stream of the source, unchanged."""
 
     def close(self) -> None:
         """Finish and put the result under its final name."""

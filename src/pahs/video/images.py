@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pahs.errors import PahsError
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
@@ -140,17 +140,22 @@ class ImageFolderWriter:
             self.abort()
 
     def write(self, frame: Frame) -> None:
+        self.put(self.prepare(frame))
+
+    def prepare(self, frame: Frame) -> tuple[str, bytes]:
+        """Name and contents of the file; may run in another thread, beside `put`."""
         name = frame.name or f"{frame.pts:06d}.png"
-        data = _encode(frame, self._info, Path(name).suffix.lower())
+        return name, _encode(frame, self._info, Path(name).suffix.lower())
+
+    def put(self, item: tuple[str, bytes]) -> None:
+        """Write a prepared image."""
+        name, data = item
         try:
             (self._temporary / name).write_bytes(data)
         except OSError as error:
             raise PahsError(
                 f"{self.path}: cannot be written ({error.strerror}); free space or move it"
             ) from None
-
-    def copy(self, packet: Any) -> None:
-        """Images have no sound or subtitles."""
 
     def close(self) -> None:
         """Give the folder its name; into one that exists, move the files, replacing those of the same name."""

@@ -128,10 +128,11 @@ def _pump(
     device: torch.device,
     progress: Callable[[int], None] | None,
 ) -> int:
-    """Run the three stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
+    """Run all stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
     info, batch = source.info, batch_size(source.info, device)
     decoded: Channel[Batch] = Channel(max(2, _QUEUE // batch))
     finished: Channel[list[Any]] = Channel(_QUEUE if device.type == "cpu" else max(2, _burst(info) // batch))
+    ready: Channel[list[Any]] = Channel(2)
     work = changed(decoded, fn, info.pixels, device)
 
     def read() -> None:
@@ -144,18 +145,25 @@ def _pump(
             decoded.close(error)
         decoded.close()
 
-    def write() -> None:
+    def prepare() -> None:
         try:
             for items in finished:
-                for item in items:
-                    if isinstance(item, Changed):
-                        sink.write(item.finish())
-                    else:
-                        sink.copy(item)
+                ready.put([sink.prepare(x.finish()) if isinstance(x, Changed) else x for x in items])
         except BaseException as error:
             finished.close(error, drop=True)
+        ready.close()
 
-    threads = [threading.Thread(target=t, name=f"pahs-{t.__name__}", daemon=True) for t in (read, write)]
+    def write() -> None:
+        try:
+            for items in ready:
+                for item in items:
+                    sink.put(item)
+        except BaseException as error:
+            ready.close(error, drop=True)
+
+    threads = [
+        threading.Thread(target=t, name=f"pahs-{t.__name__}", daemon=True) for t in (read, prepare, write)
+    ]
     for thread in threads:
         thread.start()
     count = 0
@@ -176,6 +184,7 @@ def _pump(
             thread.join()
         work.close()
     finished.raise_error()
+    ready.raise_error()
     return count
 
 

@@ -20,7 +20,7 @@ from pahs.video.pixels import frame_of
 from pahs.video.reader import VideoReader
 
 if TYPE_CHECKING:
-    from av import Packet, VideoStream
+    from av import Packet, VideoFrame, VideoStream
     from av.container import OutputContainer
     from av.stream import Stream
 
@@ -73,6 +73,10 @@ class VideoWriter:
 
     def write(self, frame: Frame) -> None:
         """Encode one frame at its own presentation time."""
+        self.put(self.prepare(frame))
+
+    def prepare(self, frame: Frame) -> VideoFrame:
+        """The frame as the encoder takes it; may run in another thread, beside `put`."""
         picture = frame_of(frame.planes, self._info.pixels)
         info = self._info
         picture.colorspace, picture.color_range = _matrix(info), _range(info)
@@ -84,8 +88,17 @@ class VideoWriter:
         picture.pts, picture.time_base = frame.pts, frame.time_base
         if frame.duration:
             picture.duration = frame.duration
-        with self._user_errors():
-            self._mux(self._video.encode(picture))
+        return picture
+
+    def put(self, item: VideoFrame | Packet[Stream]) -> None:
+        """Encode a prepared frame, or mux a packet of another stream of the source as it is."""
+        import av
+
+        if isinstance(item, av.VideoFrame):
+            with self._user_errors():
+                self._mux(self._video.encode(item))
+        else:
+            self._copy(item)
 
     def _mux(self, packets: list[Packet[VideoStream]]) -> None:
         for packet in packets:
@@ -96,8 +109,7 @@ class VideoWriter:
                     packet.dts = packet.pts
             self._container.mux(packet)
 
-    def copy(self, packet: Packet[Stream]) -> None:
-        """Mux a packet of another stream of the source as it is."""
+    def _copy(self, packet: Packet[Stream]) -> None:
         target = self._copies.get(packet.stream.index)
         if target is None:
             return
