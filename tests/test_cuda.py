@@ -3,7 +3,6 @@
 import math
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from itertools import cycle, islice, repeat
 from pathlib import Path
@@ -230,46 +229,6 @@ def test_a_recorded_sweep_is_the_plain_one() -> None:
         assert not torch.equal(next(net.forward_cell.sweep(reads, None))[0], expected[0])
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp32"])
-@pytest.mark.parametrize("name", ["pahs-t", "pahs-s"])
-def test_recorded_stages_are_the_plain_ones(
-    name: str, precision: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also that a frame stays what it is after it was given back, while the graph goes on to the next."""
-    network, frames = runtime.load(name, "cuda", precision), clip(45, 176, 320).cuda()
-
-    def run(share: float) -> list[Tensor]:
-        monkeypatch.setattr(engine, "RECORDED_SHARE", share)
-        monkeypatch.setattr(recorded, "HOST_SHARE", 0)
-        results, copies = [], []
-        for frame in stream(network, frames, chunk=8, scene_cuts=False):
-            results.append(frame)
-            copies.append(frame.clone())
-            torch.cuda.synchronize()  # what a call has cost is known before the next
-        assert all(torch.equal(a, b) for a, b in zip(results, copies, strict=True))
-        return results
-
-    plain = run(0)
-    assert recorded.held(network) == 0
-    again = run(1)
-    assert recorded.held(network) > 0 and not caplog.records
-    for a, b in zip(plain, again, strict=True):
-        # In float32 cuDNN's own choice may differ; in half precision nearly all kernels are named.
-        torch.testing.assert_close(a, b, rtol=0, atol=0 if precision == "bf16" else 1e-5)
-    recorded.forget(network)
-    assert recorded.held(network) == 0
-
-
-def test_what_is_only_passed_on_is_not_recorded() -> None:
-    with torch.device("cuda"):
-        network = PRESETS["ovd"].config.build().eval()
-    frames = clip(24, 64, 96).cuda()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        a, b = (torch.stack(list(stream(network, frames, chunk=4, scene_cuts=False))) for _ in range(2))
-    torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
-
-
 def test_two_interleaved_streams_do_not_mix() -> None:
     net = runtime.load("pahs-t", "cuda", "bf16")
     clips = clip(10, 64, 96).cuda(), clip(10, 64, 96).flip(-1).cuda()
@@ -358,13 +317,11 @@ def test_a_frame_takes_few_launches(name: str) -> None:
     net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     frames = longest_chunk(torch.device("cuda"))
     work = stream(net, repeat(torch.rand(3, 64, 96, device="cuda")), scene_cuts=False)
-    for _ in range(4):  # the stages are recorded once it is known what they cost
-        list(islice(work, frames))
-        torch.cuda.synchronize()
+    list(islice(work, frames))
     counts = launches(work, frames)
     steps = 1 + (frames + 19) / frames
     print(name, {key: value / frames for key, value in counts.items()}, "a frame")
-    assert counts["graphs"] == pytest.approx(steps * frames + 2), "every step, and each frame-wise stage once"
+    assert counts["graphs"] == pytest.approx(steps * frames)
     assert counts["kernels"] < 30 * frames, (
         "copies in and out of the steps, and a share of the batched stages"
     )

@@ -25,15 +25,7 @@ from torch import Tensor
 from pahs import runtime, weights
 from pahs.benchmarks import compare, scaling
 from pahs.benchmarks.files import check_file
-from pahs.benchmarks.setup import (
-    BenchConfig,
-    device_name,
-    moving_texture,
-    peak_memory,
-    settle,
-    wait,
-    write_json,
-)
+from pahs.benchmarks.setup import BenchConfig, device_name, moving_texture, settle, wait, write_json
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.flops import flops_per_frame, parameters
@@ -159,7 +151,7 @@ def time_and_weigh(row: Row, clip: list[Tensor], config: BenchConfig) -> Row:
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
     network = build(row.model, config)
     frames, seconds = time_clip(network, clip, device, config.seconds)
-    peak = peak_memory(network, device, before)
+    peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
     return replace(row, frames=frames, seconds=seconds, peak_bytes=peak)
 
 

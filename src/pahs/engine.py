@@ -24,7 +24,6 @@ from torch import Tensor
 
 from pahs import bands
 from pahs.errors import PahsError
-from pahs.networks import recorded
 from pahs.networks.contract import Deblurrer, Tensors
 from pahs.scenes import CutDetector
 from pahs.waiting import Waiting, WaitingOutside
@@ -33,8 +32,8 @@ FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
 
 MAX_CHUNK = {"cpu": 32, "cuda": 64}
-"""Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but wait and hold more: an encoder
-waits for the first, and what reads the frames for the last."""
+"""Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but hold more, and an encoder waits
+longer for the first."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
 AHEAD = {"cpu": 0, "cuda": 1}
@@ -42,9 +41,6 @@ AHEAD = {"cpu": 0, "cuda": 1}
 batch before to work on."""
 MEMORY_SHARE = 0.6
 """Share of the free memory for features that wait and for what the sweeps make of them."""
-RECORDED_BYTES, RECORDED_SHARE = 200, 0.1
-"""A frame-wise stage takes about so many bytes a pixel. Where that is a small share of the memory, it is recorded as a
-CUDA graph, which keeps them."""
 SHORT_CHUNK = 16
 """Rather than restoring fewer frames by one backward sweep, frames wait in the host's memory."""
 
@@ -176,18 +172,13 @@ def longest_chunk(device: torch.device) -> int:
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on a device."""
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
+        free, total = torch.cuda.mem_get_info(device)
         used = torch.cuda.memory_allocated(device)
-        return min(free + torch.cuda.memory_reserved(device), allowed_memory(device)) - used
+        allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
+        return min(free + torch.cuda.memory_reserved(device), allowed) - used
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 2 << 30
-
-
-def allowed_memory(device: torch.device) -> int:
-    """Bytes that this process may take on a GPU."""
-    _, total = torch.cuda.mem_get_info(device)
-    return int(torch.cuda.get_per_process_memory_fraction(device) * total)
 
 
 class Scene:
@@ -213,8 +204,6 @@ class Scene:
         self.may_wait_outside = (
             first.device.type == "cuda" and type(model).propagate_frames is not Deblurrer.propagate_frames
         )
-        taken = RECORDED_BYTES * self.plan.batch * pixels
-        self.record = first.device.type == "cuda" and taken <= RECORDED_SHARE * allowed_memory(first.device)
         self.images: list[Tensor] = []
         self.waiting: Waiting | WaitingOutside = Waiting()
         self.state: Tensors | None = None
@@ -255,9 +244,7 @@ class Scene:
             frames = F.pad(frames, self.padding, mode="reflect")
         frames = frames.contiguous(memory_format=torch.channels_last)[None]
         return bands.run(
-            lambda inputs: recorded.stage(
-                self.model, "extract", lambda x: self.model.extract(*x), inputs, self.record
-            ),
+            lambda inputs: self.model.extract(*inputs),
             (frames,),
             self.height,
             plan.bands,
@@ -318,9 +305,7 @@ class Scene:
 
     def _reconstruct(self, latents: Tensors, start: int, plan: Plan) -> Tensor:
         (restored,) = bands.run(
-            lambda inputs: recorded.stage(
-                self.model, "reconstruct", lambda x: (self.model.reconstruct(x),), inputs, self.record
-            ),
+            lambda inputs: (self.model.reconstruct(inputs),),
             tuple(x[:, start : start + plan.batch] for x in latents),
             self.height,
             plan.bands,
@@ -344,7 +329,5 @@ class Scene:
                 ) from None
             with torch.inference_mode():
                 self._adopt(plan)
-            self.record = False
-            recorded.forget(self.model)
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()

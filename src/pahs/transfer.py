@@ -44,7 +44,9 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
         for mine, x in zip(here, tensors, strict=True):
             mine.copy_(x, non_blocking=True)
             x.record_stream(copying)
-    ready = copying.record_event()
+    # A host that waits must not keep a processor busy with asking: the codecs need them all.
+    ready: torch.cuda.Event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    ready.record(copying)
 
     def wait() -> Tensors:
         ready.synchronize()

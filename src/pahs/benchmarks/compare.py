@@ -20,7 +20,7 @@ from torch import Tensor
 from pahs import runtime, weights
 from pahs.benchmarks.files import FileRates, file_markdown, measure_file
 from pahs.benchmarks.reference import literal_stream
-from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, peak_memory, settle, tf32
+from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, tf32
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
 from pahs.engine import longest_chunk, stream
 from pahs.errors import PahsError
@@ -190,7 +190,7 @@ def compare(
             restored[trial.name] = [x.cpu() for x in first]
             del first
             frames, seconds = time_stream(outputs, trial.step, config)
-            peak = peak_memory(placed, device, before)
+            peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
             flops = trial.flops
             if trial is plan[-1]:
                 stages = time_stages(placed, outputs, frames, work, device)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, peak_memory, settle, wait
+from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, wait
 from pahs.engine import stream
 from pahs.networks import Deblurrer
 
@@ -74,7 +74,8 @@ def scale(
         if device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(device)
         seconds = run(network, clip, frames, device)
-        peak = peak_memory(network, device, sum(x.nbytes for x in clip) + before)
+        held = sum(x.nbytes for x in clip) + before
+        peak = torch.cuda.max_memory_allocated(device) - held if device.type == "cuda" else None
         point = Point(clip[0].shape[2], clip[0].shape[1], frames, seconds, peak)
         say(f"{point.width}x{point.height}, {frames} frames: {point.speed:.3f} frames/s")
         return point

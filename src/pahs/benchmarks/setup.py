@@ -10,12 +10,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from pahs import runtime
 from pahs.atomic import write_whole
 from pahs.errors import PahsError
-from pahs.networks import recorded
 
 PIXELS_PER_FRAME = 5
 """How far the texture moves from one frame to the next."""
@@ -110,10 +109,3 @@ def conditions(config: BenchConfig, what: str) -> str:
 def write_json(path: Path, content: object) -> None:
     text = json.dumps(content, indent=1)
     write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
-
-
-def peak_memory(network: nn.Module, device: torch.device, before: int) -> int | None:
-    """The most that was in use since the last reset, beyond `before`; None on a CPU."""
-    if device.type != "cuda":
-        return None
-    return torch.cuda.max_memory_allocated(device) + recorded.held(network) - before

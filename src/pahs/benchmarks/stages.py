@@ -7,18 +7,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.setup import wait
-from pahs.networks import PAHS, Deblurrer, recorded
-from pahs.networks.contract import Tensors
-
-Result = TypeVar("Result")
+from pahs.networks import PAHS, Deblurrer
 
 STAGES = ("extract", "propagate", "reconstruct")
 MATRIX = {"cuda": 8192, "cpu": 1024}
@@ -118,36 +115,29 @@ def stopwatch(network: Deblurrer, device: torch.device) -> Iterator[Laps]:
     A GPU is waited for after each stage, so that its time is its own: the whole is slower than without the watch.
     """
     laps = Laps(dict.fromkeys(STAGES, 0.0))
-    stage, propagate = recorded.stage, network.propagate
 
-    def timed(name: str, work: Callable[[], Result]) -> Result:
-        wait(device)
-        started = time.perf_counter()
-        result = work()
-        wait(device)
-        laps.seconds[name] += time.perf_counter() - started
-        return result
+    def watched(name: str, stage: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            wait(device)
+            started = time.perf_counter()
+            result = stage(*arguments)
+            wait(device)
+            laps.seconds[name] += time.perf_counter() - started
+            if name == "propagate":
+                features, _, keep = arguments
+                laps.kept += keep
+                laps.swept += features[0].shape[1]
+            return result
 
-    # The frame-wise stages where the engine asks for them: a recorded one never calls the network.
-    def watched_stage(
-        owner: nn.Module, name: str, work: Callable[[Tensors], Tensors], inputs: Tensors, record: bool = True
-    ) -> Tensors:
-        if owner is not network:
-            return stage(owner, name, work, inputs, record)
-        return timed(name, lambda: stage(owner, name, work, inputs, record))
+        return call
 
-    def watched_propagate(features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
-        laps.kept += keep
-        laps.swept += features[0].shape[1]
-        return timed("propagate", lambda: propagate(features, state, keep))
-
-    recorded.stage = watched_stage
-    network.propagate = watched_propagate  # type: ignore[method-assign]
+    for name in STAGES:
+        setattr(network, name, watched(name, getattr(network, name)))
     try:
         yield laps
     finally:
-        recorded.stage = stage
-        del network.propagate
+        for name in STAGES:
+            delattr(network, name)
 
 
 def take(outputs: Iterator[Tensor], frames: int, device: torch.device) -> float:

@@ -1,22 +1,18 @@
-"""Work that comes again and again as a CUDA graph: one launch instead of over a hundred small ones.
+"""A recurrent cell's step as a CUDA graph: one launch instead of over a hundred small ones.
 
-`sweep`: a recurrent cell's step is recorded once for a size and replayed for every frame, in either direction and for
-any length of video. The graph reads and writes memory of its own: what a frame brings is copied in, and the state stays
-there. `stage`: the same for a whole batch of frames, whose results are copied out; only where the host is so slow to
-launch them that the device may wait for it.
+A step is recorded once for a size and replayed for every frame, in either direction and for any length of video. The
+graph reads and writes memory of its own: what a frame brings is copied in, and the state stays there.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
 from pahs.networks import fused
 from pahs.networks.contract import Tensors
@@ -25,13 +21,6 @@ log = logging.getLogger(__name__)
 
 WARM_UP = 2
 """Steps before the recording, in which libraries choose their kernels and take their workspace."""
-
-
-HOST_SHARE = 0.3
-"""A stage is recorded where the host needs more than this share of the device's time for it: beside codecs it has less
-than half of a processor for itself."""
-
-Work = Callable[[Tensors], Tensors]
 
 
 class Steps(Protocol):
@@ -100,123 +89,18 @@ class Recording:
                     cell.step(self.read, self.state)
             torch.cuda.synchronize(device)
             graph = torch.cuda.CUDAGraph()
-            with _capture(graph, side), fused.recording():
+            # Other threads, such as one that decodes, may go on talking to the device.
+            capture = torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local")
+            with capture, fused.recording():
                 for mine, x in zip(self.state, cell.step(self.read, self.state), strict=True):
                     mine.copy_(x)
             self.graph = graph
         except Exception as error:  # a graph saves time and nothing else
             self.read = self.state = ()
-            _give_up(error)
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            log.warning("running without a CUDA graph, which is slower: %s", reason)
 
 
-class Stages:
-    """The recorded stages of one network: never two at a time, and so they share the memory they compute in."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.stages: dict[str, RecordedStage] = {}
-        self.pool: object = None
-        self.used: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-
-    def __call__(self, name: str, work: Work, where: int, inputs: Tensors) -> Tensors:
-        key = (where, *((x.shape, x.stride(), x.dtype, x.device) for x in inputs))
-        here = torch.cuda.current_stream(inputs[0].device)
-        with self.lock:
-            stage = self.stages.setdefault(name, RecordedStage())
-            if not stage.ready(key, work, inputs, self):
-                return stage.plain(key, work, inputs)
-            # Another thread may have called last, on another stream.
-            here.wait_event(self.used)
-            outputs = stage.replay(inputs)
-            self.used.record(here)
-            return outputs
-
-
-class RecordedStage:
-    """A function of tensors, and its graph for the sizes that come again and again."""
-
-    def __init__(self) -> None:
-        self.key: object = None
-        self.last: object = None
-        """The sizes of the last call: what comes only once, such as the end of a video, is not worth a recording."""
-        self.timed: tuple[float, torch.cuda.Event, torch.cuda.Event] | None = None
-        """Seconds that the host took for a call, and when the device began and ended it."""
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.inputs: Tensors = ()
-        self.outputs: Tensors = ()
-        self.held = 0
-        """Bytes that the graph computes in, beside its inputs and outputs."""
-
-    def plain(self, key: object, work: Work, inputs: Tensors) -> Tensors:
-        """The first call of a size lets libraries choose their kernels; the second tells what a call costs."""
-        before, self.last = self.last, key
-        if key == self.key or key != before:
-            return work(inputs)
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        began.record()
-        started = time.perf_counter()
-        outputs = work(inputs)
-        seconds = time.perf_counter() - started
-        ended.record()
-        self.key, self.graph, self.inputs, self.outputs, self.held = key, None, (), (), 0
-        computed = any(all(x is not given for given in inputs) for x in outputs)
-        self.timed = (seconds, began, ended) if computed else None
-        return outputs
-
-    def ready(self, key: object, work: Work, inputs: Tensors, stages: Stages) -> bool:
-        """Whether there is a graph for this size; recorded now if it is worth it."""
-        if key != self.key:
-            return False
-        if self.timed is not None and self.timed[2].query():  # type: ignore[no-untyped-call]
-            seconds, began, ended = self.timed
-            self.timed = None
-            if seconds > HOST_SHARE * began.elapsed_time(ended) / 1000:
-                self._record(work, inputs, stages)
-        self.last = key
-        return self.graph is not None
-
-    def replay(self, inputs: Tensors) -> Tensors:
-        assert self.graph is not None
-        for mine, x in zip(self.inputs, inputs, strict=True):
-            mine.copy_(x, non_blocking=True)
-        self.graph.replay()
-        passed = {id(mine): x for mine, x in zip(self.inputs, inputs, strict=True)}
-        return tuple(passed[id(x)] if id(x) in passed else x.clone() for x in self.outputs)
-
-    def _record(self, work: Work, inputs: Tensors, stages: Stages) -> None:
-        try:
-            device = inputs[0].device
-            self.inputs = tuple(x.clone() for x in inputs)
-            if stages.pool is None:
-                stages.pool = torch.cuda.graph_pool_handle()
-            side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            side.wait_stream(torch.cuda.current_stream(device))
-            graph = torch.cuda.CUDAGraph()
-            with _capture(graph, side, stages.pool):
-                before = torch.cuda.memory_reserved(device)
-                # Without `fused.recording`: the kernels are those of a call that is not recorded.
-                self.outputs = work(self.inputs)
-                taken = torch.cuda.memory_reserved(device) - before
-            made = sum(x.nbytes for x in self.outputs if all(x is not mine for mine in self.inputs))
-            self.held = max(0, taken - made)
-            torch.cuda.current_stream(device).wait_stream(side)
-            self.graph = graph
-        except Exception as error:  # a graph saves time and nothing else
-            self.inputs = self.outputs = ()
-            _give_up(error)
-
-
-def _capture(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any = None) -> torch.cuda.graph:
-    # Other threads, such as one that decodes, may go on talking to the device.
-    return torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local")
-
-
-def _give_up(error: Exception) -> None:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    log.warning("running without a CUDA graph, which is slower: %s", reason)
-
-
-_stages: weakref.WeakKeyDictionary[nn.Module, Stages] = weakref.WeakKeyDictionary()
 _recordings: weakref.WeakKeyDictionary[Steps, Recording] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
@@ -226,7 +110,8 @@ def sweep(cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Ten
 
     By a recorded graph where that is possible: on CUDA, without gradients and autocast.
     """
-    if not _possible(state[0]):
+    plain = not state[0].is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
+    if plain or torch.cuda.is_current_stream_capturing():
         for read in reads:
             state = cell.step(_beside(state, read), state)
             yield state
@@ -236,37 +121,6 @@ def sweep(cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Ten
         if recording is None:
             recording = _recordings[cell] = Recording()
     yield from recording.sweep(cell, reads, state)
-
-
-def stage(owner: nn.Module, name: str, work: Work, inputs: Tensors, record: bool = True) -> Tensors:
-    """work(inputs), which is a stage of that name of the owner and reads nothing but its weights and the inputs.
-
-    By a recorded graph where that is possible, wanted and of use: it holds the memory that the work takes.
-    """
-    if not record or not _possible(inputs[0]):
-        return work(inputs)
-    with _lock:
-        stages = _stages.get(owner)
-        if stages is None:
-            stages = _stages[owner] = Stages()
-    return stages(name, work, next(owner.parameters(), inputs[0]).data_ptr(), inputs)
-
-
-def held(owner: nn.Module) -> int:
-    """Bytes in which the recorded stages of a network compute, which PyTorch does not count as allocated."""
-    stages = _stages.get(owner)
-    return 0 if stages is None else sum(stage.held for stage in stages.stages.values())
-
-
-def forget(owner: nn.Module) -> None:
-    """Give the memory of a network's recorded stages back."""
-    with _lock:
-        _stages.pop(owner, None)
-
-
-def _possible(x: torch.Tensor) -> bool:
-    plain = not x.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
-    return not plain and not torch.cuda.is_current_stream_capturing()
 
 
 def _beside(state: Tensors, read: Tensors) -> Tensors:
