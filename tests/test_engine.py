@@ -1,5 +1,6 @@
 """The stream: same frames as the whole clip, whatever the cut-up, and bounded in what it holds."""
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -128,6 +129,24 @@ def test_a_scene_cut_starts_afresh(monkeypatch: pytest.MonkeyPatch, ahead: int) 
     joined = list(stream(NET, torch.cat([first, second]), chunk=3))
     apart = [*stream(NET, first, chunk=3), *stream(NET, second, chunk=3)]
     torch.testing.assert_close(torch.stack(joined), torch.stack(apart), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("scene_cuts", [False, True])
+def test_only_the_scene_keeps_frames(scene_cuts: bool) -> None:
+    """PAHS needs a frame again for its skip; a frame that was given back, and the first one, must be gone."""
+    alive: list[weakref.ref[Tensor]] = []
+
+    def watched() -> Iterator[Tensor]:
+        for frame in textured(3, 12, 2):
+            mine = [frame.clone()]
+            alive.append(weakref.ref(mine[0]))
+            yield mine.pop()
+
+    kept = []
+    for _ in stream(NET, watched(), look_ahead=0, chunk=2, scene_cuts=scene_cuts):
+        kept.append(sum(x() is not None for x in alive))
+    # The one that was read last may still be in the hands of whoever reads.
+    assert max(kept) <= 1, kept
 
 
 def test_motion_is_no_scene_cut() -> None:

@@ -8,6 +8,7 @@ The forward state is carried over the whole video. The backward sweep runs over 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -27,6 +28,8 @@ from pahs.errors import PahsError
 from pahs.networks.contract import Deblurrer, Tensors
 from pahs.scenes import CutDetector
 from pahs.waiting import Waiting, WaitingOutside
+
+log = logging.getLogger(__name__)
 
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 Result = TypeVar("Result")
@@ -97,9 +100,10 @@ def stream(
     cuts = CutDetector() if scene_cuts else None
     ahead = AHEAD.get(image.device.type, 0) if cuts is not None else 0
     batches: deque[tuple[list[Tensor], Callable[[], list[bool]]]] = deque()
-    for images in _batches(chain((image,), (to_image(x, model) for x in source)), scene):
+    pictures = chain(iter([image]), (to_image(x, model) for x in source))
+    del image  # nobody but the scene shall keep a frame: large ones are a good part of a small memory
+    for images in _batches(pictures, scene):
         batches.append((images, cuts.cuts(images) if cuts is not None else partial(_none, len(images))))
-        del images
         if len(batches) > ahead:
             yield from (from_image(x, kind) for x in _through(scene, *batches.popleft()))
     while batches:
@@ -116,6 +120,7 @@ def _batches(images: Iterable[Tensor], scene: Scene) -> Iterator[list[Tensor]]:
                 f"the frame size changes from {size_text(scene.shape)} to {size_text(image.shape)}"
             )
         batch.append(image)
+        del image
         if len(batch) >= scene.plan.batch:
             yield batch
             batch = []
@@ -124,11 +129,11 @@ def _batches(images: Iterable[Tensor], scene: Scene) -> Iterator[list[Tensor]]:
 
 
 def _through(scene: Scene, images: list[Tensor], cuts: Callable[[], list[bool]]) -> Iterator[Tensor]:
-    """Give images to the scene; what becomes ready."""
-    for image, cut in zip(images, cuts(), strict=True):
+    """Give images to the scene, which alone keeps them from then on; what becomes ready."""
+    for cut in cuts():
         if cut:
             yield from scene.finish()
-        scene.push(image)
+        scene.push(images.pop(0))
         yield from scene.ready()
 
 
@@ -327,6 +332,7 @@ class Scene:
                     f"not enough memory for {size_text(self.shape)} frames; "
                     "use a smaller model, a smaller video or --device cpu"
                 ) from None
+            log.info("memory is short; going on with %s", plan)
             with torch.inference_mode():
                 self._adopt(plan)
             if torch.cuda.is_available():
