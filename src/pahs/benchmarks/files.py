@@ -85,39 +85,37 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
         finally:
             writer.abort()
 
-    decoding, pictures = shortest(decode)
-    if not pictures:
-        raise PahsError(f"--file {file}: no frame can be decoded; the file is damaged or incomplete")
-    if device.type == "cuda":
-        restore(pictures[:4])
-    restoring, restored = shortest(lambda: restore(pictures))
+    times: dict[str, float] = {}
+
+    def timed(stage: str, work: Callable[[], T]) -> T:
+        started = time.perf_counter()
+        result = work()
+        times[stage] = min(time.perf_counter() - started, times.get(stage, float("inf")))
+        return result
+
     with TemporaryDirectory(prefix="pahs-bench-") as folder:
-        stage, whole = (Path(folder) / f"{name}{file.suffix}" for name in ("stage", "whole"))
-        encoding, _ = shortest(lambda: encode(restored, stage))
-        total, report = shortest(lambda: deblur_file(network, file, whole, overwrite=True))
+        alone, whole = (Path(folder) / f"{name}{file.suffix}" for name in ("alone", "whole"))
+        # One after the other and then again: a machine that grows slower meanwhile is so for all of them.
+        for _ in range(TRIES):
+            pictures = timed("decode", decode)
+            if not pictures:
+                raise PahsError(f"--file {file}: no frame can be decoded; the file is damaged or incomplete")
+            restored = timed("restore", lambda: restore(pictures))  # noqa: B023 - called at once
+            timed("encode", lambda: encode(restored, alone))  # noqa: B023
+            report = timed("whole", lambda: deblur_file(network, file, whole, overwrite=True))
     count = len(pictures)
     result = FileRates(
         file.name,
         (info.width, info.height),
         report.frames,
         count,
-        decode=count / decoding,
-        restore=count / restoring,
-        encode=count / encoding,
-        file_to_file=report.frames / total,
+        decode=count / times["decode"],
+        restore=count / times["restore"],
+        encode=count / times["encode"],
+        file_to_file=report.frames / times["whole"],
     )
     say(f"{file.name}: {result.file_to_file:.3f} frames/s file to file")
     return result
-
-
-def shortest(work: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of the fastest of a few tries, and the result."""
-    found = []
-    for _ in range(TRIES):
-        started = time.perf_counter()
-        result = work()
-        found.append(time.perf_counter() - started)
-    return min(found), result
 
 
 def file_markdown(rates: FileRates) -> str:
