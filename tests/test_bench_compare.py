@@ -136,7 +136,11 @@ def test_memory_is_shown_where_it_was_measured(narrow):
         (["--reference", "--model", "pahs", "pahs-t"], "measure one model"),
         (["--reference", "--model", "lstm"], "only PAHS has a literal reference"),
         (["--reference", "--model", "pahs-t", "--file", "missing.mp4"], "--file missing.mp4: no such video"),
-        (["--file", "clip.mp4"], "only --reference measures a video file"),
+        (["--file", "missing.mp4"], "--file missing.mp4: no such video"),
+        (["--file", "clip.mp4", "--clip", "9"], "keep one of them"),
+        (["--clip", "9", "--zoo"], "not with --zoo or --scaling"),
+        (["--clip", "9", "--model", "pahs", "pahs-t"], "measure one model"),
+        (["--clip", "1"], "--clip 1: use 2 frames or more"),
         (["--plot", "curves.png"], "only --scaling draws"),
     ],
 )
@@ -144,6 +148,19 @@ def test_wrong_use_is_one_line(arguments, message, capsys):
     assert bench.command([*arguments, *SMALL]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
+
+
+def test_a_file_to_another_one_alone(narrow, tmp_path, capsys):
+    numbers = tmp_path / "numbers.json"
+    size = ["--size", "41", "25", "--device", "cpu"]
+    assert cli.main(["bench", "--model", str(narrow), *size, "--clip", "70", "--json", str(numbers)]) == 0
+    out = capsys.readouterr().out
+    rows = table(out)
+    for name in ("decode, alone", "restore, alone", "encode, alone", "file to file"):
+        assert rows[name][0] == "70" and float(rows[name][1]) > 0
+    assert "clip.mp4, 40x24" in out and "--clip 70 --size 41 25" in out and "trained weights" in out
+    stored = json.loads(numbers.read_text())
+    assert stored["frames"] == 70 and stored["file_to_file"] > 0
 
 
 def test_without_pyav_a_file_cannot_be_measured(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@
     python -m pahs.bench --model pahs-s runs/mine/weights.safetensors --size 640 360
     python -m pahs.bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
     python -m pahs.bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
+    python -m pahs.bench --clip 600                         a video file to another one: pahs.benchmarks.files
 
 Timed is the network in the engine, as `pahs deblur` runs it: from the first frame given to the last frame returned,
 with frames that already lie on the device, and neither video files nor scene cuts.
@@ -15,17 +16,27 @@ import argparse
 import gc
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
 
 from pahs import runtime, weights
 from pahs.benchmarks import compare, scaling
-from pahs.benchmarks.files import check_file
-from pahs.benchmarks.setup import BenchConfig, device_name, moving_texture, settle, wait, write_json
+from pahs.benchmarks.files import TRIES, Video, check_file, check_pyav, file_markdown, make_clip, measure_file
+from pahs.benchmarks.setup import (
+    BenchConfig,
+    conditions,
+    device_name,
+    moving_texture,
+    settle,
+    wait,
+    write_json,
+)
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.flops import flops_per_frame, parameters
@@ -234,7 +245,9 @@ class Task:
     reference: bool = False
     scaling: bool = False
     file: Path | None = None
-    """A video for `reference` to measure from file to file."""
+    """A video to measure from file to file; with `reference` beside the rest."""
+    clip: int | None = None
+    """Frames of a video that is made for this."""
     plot: Path | None = None
     """Where `scaling` draws."""
     json_file: Path | None = None
@@ -246,10 +259,22 @@ class Task:
             raise PahsError("--zoo and --model are both given; keep one of them")
         if (self.reference or self.scaling) and len(self.names) > 1:
             raise PahsError(f"--model {' '.join(self.names)}: --reference and --scaling measure one model")
-        if self.file is not None and not self.reference:
-            raise PahsError("--file: only --reference measures a video file; give both")
+        if self.file is not None and self.clip is not None:
+            raise PahsError("--file and --clip are both given; keep one of them")
+        if self.from_file and (self.zoo or self.scaling):
+            raise PahsError(
+                "--file and --clip: measured alone or with --reference, not with --zoo or --scaling"
+            )
+        if self.from_file and len(self.names) > 1:
+            raise PahsError(f"--model {' '.join(self.names)}: --file and --clip measure one model")
+        if self.clip is not None and self.clip < 2:
+            raise PahsError(f"--clip {self.clip}: use 2 frames or more")
         if self.plot is not None and not self.scaling:
             raise PahsError("--plot: only --scaling draws; give both")
+
+    @property
+    def from_file(self) -> bool:
+        return self.file is not None or self.clip is not None
 
 
 def run(task: Task, config: BenchConfig) -> None:
@@ -257,11 +282,14 @@ def run(task: Task, config: BenchConfig) -> None:
     names = task.names or (runtime.default_model(runtime.choose_device(config.device)),)
     for name in names:
         check_model(name)
-    if task.reference:
-        if task.file is not None:
-            check_file(task.file)
-        comparison = compare.compare(names[0], config, task.file, say)
-        text, content = compare.markdown(comparison), compare.numbers(comparison)
+    if task.reference or task.from_file:
+        with video(task, config) as film:
+            if task.reference:
+                comparison = compare.compare(names[0], config, film, say)
+                text, content = compare.markdown(comparison), compare.numbers(comparison)
+            else:
+                assert film is not None
+                text, content = from_file(names[0], film, config)
     elif task.scaling:
         curves = scaling.scale(names[0], lambda settled: build(names[0], settled), config, say)
         text, content = scaling.markdown(curves), scaling.numbers(curves)
@@ -274,6 +302,37 @@ def run(task: Task, config: BenchConfig) -> None:
     print(text)
     if task.json_file is not None:
         write_json(task.json_file, content)
+
+
+@contextmanager
+def video(task: Task, config: BenchConfig) -> Iterator[Video | None]:
+    """The file that the task names, or one that is made for it and removed afterwards."""
+    if task.file is not None:
+        check_file(task.file)
+        yield Video(task.file, f"--file {task.file}")
+    elif task.clip is not None:
+        check_pyav("--clip")
+        with TemporaryDirectory(prefix="pahs-bench-") as folder:
+            path = Path(folder) / "clip.mp4"
+            make_clip(path, task.clip, config.width, config.height)
+            yield Video(path, f"--clip {task.clip}")
+    else:
+        yield None
+
+
+def from_file(model: str, film: Video, config: BenchConfig) -> tuple[str, dict[str, object]]:
+    """One network from file to file: the table and the numbers."""
+    config = settle(config)
+    trained = model not in PRESETS or weights.bundled(model) is not None
+    network = runtime.load(model, config.device, config.precision) if trained else build(model, config)
+    rates = measure_file(network, film.path, say)
+    lines = [
+        file_markdown(rates),
+        "",
+        conditions(config, f"--model {model} {film.option}"),
+        f"{model}, {'trained' if trained else 'random'} weights; each figure is the fastest of {TRIES} tries.",
+    ]
+    return "\n".join(lines), {"model": model, "conditions": lines[2], **asdict(rates)}
 
 
 def say(line: str) -> None:
@@ -294,7 +353,10 @@ def command(arguments: Sequence[str] | None = None) -> int:
     add("--size", nargs=2, type=int, default=(default.width, default.height), metavar=("W", "H"))
     add("--frames", type=int, default=default.frames, help="length of the clip at most")
     add("--seconds", type=float, default=default.seconds, help="time for a model, about")
-    add("--file", type=Path, metavar="VIDEO", help="with --reference: measure this file to file, too")
+    add(
+        "--file", type=Path, metavar="VIDEO", help="measure this from file to file, alone or with --reference"
+    )
+    add("--clip", type=int, metavar="FRAMES", help="the same with a video that is made for it")
     add("--plot", type=Path, metavar="PNG", help="with --scaling: draw the curves here")
     add("--json", type=Path, metavar="FILE", help="write every number here")
     add("--device", default=default.device, help="auto, cpu or cuda")
@@ -308,7 +370,7 @@ def command(arguments: Sequence[str] | None = None) -> int:
             width, height, wish.frames, wish.seconds, wish.device, wish.precision, wish.memory
         )
         names = tuple(wish.model)
-        task = Task(names, wish.zoo, wish.reference, wish.scaling, wish.file, wish.plot, wish.json)
+        task = Task(names, wish.zoo, wish.reference, wish.scaling, wish.file, wish.clip, wish.plot, wish.json)
         run(task, config)
     except PahsError as error:
         say(f"error: {error}")

@@ -337,7 +337,11 @@ def bench(
     frames: Annotated[int, Parameter(help="Length of the clip at most.")] = 32,
     seconds: Annotated[float, Parameter(help="Time for a model, about: a slow one sees fewer frames.")] = 2.0,
     file: Annotated[
-        Path | None, Parameter(help="With --reference: measure this video from file to file, too.")
+        Path | None,
+        Parameter(help="Measure this video from file to file, stage by stage; alone or with --reference."),
+    ] = None,
+    clip: Annotated[
+        int | None, Parameter(help="The same with a video of so many frames that is made for it.")
     ] = None,
     plot: Annotated[Path | None, Parameter(help="With --scaling: draw the curves into this PNG.")] = None,
     json_file: Annotated[Path | None, Parameter(name="--json", help="Write every number here.")] = None,
@@ -352,7 +356,7 @@ def bench(
     from pahs.bench import Task, run
     from pahs.benchmarks.setup import BenchConfig
 
-    task = Task(tuple(names), zoo, reference, scaling, file, plot, json_file)
+    task = Task(tuple(names), zoo, reference, scaling, file, clip, plot, json_file)
     run(task, BenchConfig(*size, frames, seconds, device, precision, memory))
 
 

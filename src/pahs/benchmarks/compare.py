@@ -12,13 +12,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import cycle, islice
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from pahs import runtime, weights
-from pahs.benchmarks.files import FileRates, file_markdown, measure_file
+from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, tf32
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
@@ -164,9 +163,9 @@ def chunks(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
 
 
 def compare(
-    model: str, config: BenchConfig, file: Path | None = None, say: Say = lambda _: None
+    model: str, config: BenchConfig, video: Video | None = None, say: Say = lambda _: None
 ) -> Comparison:
-    """Run the contenders one after the other; the last one on the file too."""
+    """Run the contenders one after the other; the last one on the video too."""
     config = settle(config)
     device = torch.device(config.device)
     network, origin = load(model)
@@ -202,13 +201,13 @@ def compare(
                 row = differ(row, trial.against, restored[trial.name], restored[trial.against])
             say(f"{row.name}: {row.speed:.3f} frames/s over {row.frames} frames")
             contenders.append(row)
-            if trial is plan[-1] and file is not None:
-                rates = measure_file(placed, file, say)
+            if trial is plan[-1] and video is not None:
+                rates = measure_file(placed, video.path, say)
             del placed, outputs
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    what = f"--reference --model {model}" + (f" --file {file}" if file is not None else "")
+    what = f"--reference --model {model}" + (f" {video.option}" if video is not None else "")
     return Comparison(
         model, origin, network.contract.look_ahead, tuple(contenders), stages, rates, conditions(config, what)
     )

@@ -6,11 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+import torch
+
+from pahs.benchmarks.setup import moving_texture
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
@@ -21,6 +24,8 @@ TRIES = 3
 """Of each stage and of the whole; the fastest counts, because others use the machine too."""
 HELD = 256
 """Frames of a long file that the single stages are timed on: they lie in memory meanwhile."""
+LOOP = 64
+"""Different frames of a clip that is made for the measurement."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,42 @@ class FileRates:
         return min(self.decode, self.restore, self.encode)
 
 
+@dataclass(frozen=True)
+class Video:
+    """What is to be measured from file to file."""
+
+    path: Path
+    option: str
+    """How the command line asks for it."""
+
+
 def check_file(file: Path) -> None:
     """Refuse what cannot be measured before anything slow has run."""
     if not file.is_file():
         raise PahsError(f"--file {file}: no such video file")
+    check_pyav("--file")
+
+
+def check_pyav(option: str) -> None:
     if find_spec("av") is None:
         raise PahsError(
-            "--file needs PyAV to read and write videos; install the package `av`, or leave it out"
+            f"{option} needs PyAV to read and write videos; install the package `av`, or leave it out"
         )
+
+
+def make_clip(path: Path, frames: int, width: int, height: int) -> None:
+    """A moving texture as H.264, of even size: to and fro, so that it is as long as it must be without a cut."""
+    import av
+
+    texture = moving_texture(min(frames, LOOP), height // 2 * 2, width // 2 * 2, torch.device("cpu"))
+    pictures = [(255 * x).round().byte().permute(1, 2, 0).contiguous().numpy() for x in texture]
+    there_and_back = pictures + pictures[-2:0:-1]
+    with av.open(str(path), "w") as container:
+        video = container.add_stream("libx264", rate=30, options={"crf": "18", "preset": "veryfast"})
+        video.width, video.height, video.pix_fmt = width // 2 * 2, height // 2 * 2, "yuv420p"
+        for picture in islice(cycle(there_and_back), frames):
+            container.mux(video.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(video.encode(None))
 
 
 def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> FileRates:
@@ -63,7 +96,6 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
     from pahs.video.middle import batch_size, changed, in_batches
 
     device = next(network.parameters()).device
-    check_file(file)
     with VideoReader(file) as reader:
         info, pixels = reader.info, reader.info.pixels
 
