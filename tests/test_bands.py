@@ -1,12 +1,16 @@
 """Bands: the same numbers as the whole frame, and halos no smaller than needed."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from pahs import bands
-from pahs.networks import PAHSConfig
+from pahs.networks import PRESETS, PAHSConfig, fused, hopper
 
 
 @given(height=st.integers(1, 40), count=st.integers(1, 50))
@@ -37,3 +41,69 @@ def test_stages_in_bands_equal_whole_frames(count: int) -> None:
             lambda x: (net.reconstruct(x),), latents, 320, count, contract.reconstruct_halo, 16
         )
         torch.testing.assert_close(restored, net.reconstruct(latents), rtol=0, atol=1e-13)
+
+
+@pytest.fixture(params=["Hopper", "another GPU"])
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Which kernel every convolution takes on a GPU, where tensors have shapes but no values."""
+    taken: list[tuple[object, ...]] = []
+
+    def kernel(name: str):
+        def run(x: Tensor, weight: Tensor, *others: object) -> Tensor:
+            stride, padding = others[-2:] if name == "cuDNN" else others[1:3] if name == "ReLU" else (1, 1)
+            taken.append((name, *weight.shape))
+            return F.conv2d(x, weight, None, stride, padding)
+
+        return run
+
+    def suits(x: Tensor, weight: Tensor) -> bool:
+        return request.param == "Hopper" and weight.shape[:2] in [(c, c) for c in hopper.CHANNELS]
+
+    def add(y: Tensor, *others: object) -> None:
+        taken.append(("sum", y.shape[1]))
+
+    monkeypatch.setattr(fused, "possible", lambda x, weight: True)
+    monkeypatch.setattr(fused, "_ordered", lambda x, residual: True)  # which hollow convolutions forget
+    own = SimpleNamespace(conv=kernel("Triton"), conv_from_rgb=kernel("Triton, RGB"), add_=add, select_=add)
+    monkeypatch.setattr(fused, "kernels", lambda: own)
+    monkeypatch.setattr(fused, "for_hopper", lambda: SimpleNamespace(suits=suits, conv=kernel("Hopper")))
+    monkeypatch.setattr(fused, "direct_cudnn", lambda: kernel("cuDNN"))
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", kernel("ReLU"))
+    return taken
+
+
+@pytest.mark.parametrize("name", ["pahs", "pahs-s", "pahs-t"])
+@pytest.mark.parametrize("size", [(2160, 3840), (1088, 1920)])
+def test_bands_take_the_kernels_of_the_whole_frame(name: str, size: tuple[int, int], ways: list) -> None:
+    """In half precision another kernel may round otherwise: how often a frame is cut must not be seen."""
+    with torch.device("meta"):
+        net = PRESETS[name].config.build().eval().bfloat16()
+        frames = torch.empty(1, 1, 3, *size)
+    net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    contract = net.contract
+
+    def through(count: int) -> tuple[list, list]:
+        found = []
+        with torch.inference_mode():
+            stages = (
+                (lambda x: net.extract(*x), (frames,), contract.extract_halo),
+                (
+                    lambda x: (net.reconstruct(x),),
+                    latents,
+                    contract.reconstruct_halo,
+                ),
+            )
+            for stage, inputs, halo in stages:
+                ways.clear()
+                bands.run(stage, inputs, size[0], count, halo or 0, contract.multiple_of)
+                found.append(list(ways))
+        return found[0], found[1]
+
+    with torch.inference_mode():
+        latents, _ = net.propagate(net.extract(frames), None, 1)
+    whole = through(1)
+    assert all(len({way for way, *_ in stage}) > 1 for stage in whole), "not all kernels are the same one"
+    for count in (2, 3, 4, 8, 16):
+        times = len(list(bands.split(size[0], count, contract.multiple_of)))
+        for cut, uncut in zip(through(count), whole, strict=True):
+            assert cut == times * uncut

@@ -32,13 +32,15 @@ SMALL_PICTURE = 1 << 17
 """Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are the choices below."""
 WORTH = 1 << 23
 """Numbers from which a fused kernel pays: launching one keeps the host busy longer than PyTorch's layers do, cuDNN's
-for 0.15 ms. Low enough that the bands of a 4K frame go the same way as the whole: another way rounds otherwise."""
+for 0.15 ms."""
 WORTH_RECORDED = 1 << 22
 """The same for cuDNN's where the host's time does not count."""
 
 
 class _Thread(threading.local):
     recording = False
+    part = (1, 1)
+    """Rows that are computed now, and rows of the whole frame."""
 
 
 _thread = _Thread()
@@ -54,6 +56,22 @@ def recording() -> Iterator[None]:
         _thread.recording = before
 
 
+@contextmanager
+def part(rows: int, height: int) -> Iterator[None]:
+    """Inside, pictures are a band of a frame, and take the way that the frame would take: another rounds otherwise."""
+    before, _thread.part = _thread.part, (rows, height)
+    try:
+        yield
+    finally:
+        _thread.part = before
+
+
+def _of_whole(numbers: int) -> int:
+    """How many there would be without bands."""
+    rows, height = _thread.part
+    return numbers * height // rows
+
+
 def possible(x: Tensor, weight: Tensor) -> bool:
     """Whether there are fused kernels for these: half precision on a CUDA GPU, without gradients."""
     if torch.is_grad_enabled() or not x.is_cuda or torch.version.hip is not None:
@@ -65,7 +83,7 @@ def pays(x: Tensor, weight: Tensor) -> bool:
     """Whether the fused kernels are faster for this convolution."""
     if not possible(x, weight):
         return False
-    return _thread.recording or x.numel() * max(1.0, weight.shape[0] / weight.shape[1]) >= WORTH
+    return _thread.recording or _of_whole(x.numel()) * max(1.0, weight.shape[0] / weight.shape[1]) >= WORTH
 
 
 def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
@@ -119,7 +137,7 @@ def convolve(
     if relu and bias is not None and residual is None:
         return torch.cudnn_convolution_relu(x, weight, bias, (stride, stride), (padding, padding), (1, 1), 1)
     least = WORTH_RECORDED if _thread.recording else WORTH
-    large = x.numel() // inputs * outputs // stride**2 >= least
+    large = _of_whole(x.numel()) // inputs * outputs // stride**2 >= least
     if (
         bias is not None
         and not relu
@@ -152,7 +170,7 @@ def _by_own_kernel(
     if inputs == 3 and outputs in (16, 32, 64, 128) and bare:
         y = own.conv_from_rgb(x, weight, bias)
         return y
-    small = x.shape[0] * x.shape[2] * x.shape[3] <= SMALL_PICTURE
+    small = _of_whole(x.shape[0] * x.shape[2] * x.shape[3]) <= SMALL_PICTURE
     equal = inputs == outputs and (inputs <= 32 or small)
     if inputs in (16, 32, 64) and (equal or outputs == 3):
         y = own.conv(x, weight, bias, residual, relu)
