@@ -266,6 +266,27 @@ def test_an_accident_leaves_nothing_behind(tmp_path, accident, at):
     assert not threads()
 
 
+@pytest.mark.parametrize("step", ["prepare", "put"])
+@pytest.mark.parametrize("at", [1, 7, 20])
+def test_an_encoder_that_fails_ends_the_job(tmp_path, monkeypatch, step, at):
+    """At the last frame nobody else is left to notice."""
+    clip = make_clip(tmp_path / "in.mp4", frames=20)
+    calls, real = [], getattr(VideoWriter, step)
+
+    def failing(self, item):
+        calls.append(item)
+        if len(calls) == at:
+            raise AccidentError
+        return real(self, item)
+
+    monkeypatch.setattr(VideoWriter, step, failing)
+    with pytest.raises(AccidentError):
+        transform(clip.path, tmp_path / "out.mp4", identity, encode=FAST)
+    assert len(calls) == at
+    assert [p.name for p in tmp_path.iterdir()] == ["in.mp4"]
+    assert not threads()
+
+
 def test_interrupt_while_waiting_for_the_decoder(tmp_path):
     """Ctrl-C must not hang when the main thread sleeps in a queue: here on one that nobody fills."""
     channel: Channel[int] = Channel(1)
