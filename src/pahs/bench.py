@@ -314,6 +314,7 @@ def video(task: Task, config: BenchConfig) -> Iterator[Video | None]:
         check_pyav("--clip")
         with TemporaryDirectory(prefix="pahs-bench-") as folder:
             path = Path(folder) / "clip.mp4"
+            say(f"making a clip of {task.clip} frames")
             make_clip(path, task.clip, config.width, config.height)
             yield Video(path, f"--clip {task.clip}")
     else:

@@ -23,7 +23,7 @@ def upload(tensors: Tensors, device: torch.device) -> Tensors:
     """Begin to copy to the device, whose next steps wait for it and the host does not."""
     if device.type != "cuda":
         return tuple(x.to(device) for x in tensors)
-    here, copying = torch.cuda.current_stream(device), _copying(device, "up")
+    here, (copying, _) = torch.cuda.current_stream(device), _streams(device)
     with torch.cuda.stream(copying):
         there = tuple(x.to(device, non_blocking=True) for x in tensors)
     here.wait_stream(copying)
@@ -37,7 +37,7 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
     device = tensors[0].device
     if device.type != "cuda":
         return lambda: tensors
-    copying = _copying(device, "down")
+    _, copying = _streams(device)
     copying.wait_stream(torch.cuda.current_stream(device))
     here = tuple(room(x.shape, x.dtype, device) for x in tensors)
     with torch.cuda.stream(copying):
@@ -56,7 +56,6 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
 
 
 @cache
-def _copying(device: torch.device, way: str) -> torch.cuda.Stream:
-    """The stream for copies of one direction: a GPU has an engine for each."""
-    del way
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
+    """For copies up and for copies down: a GPU has an engine for each direction."""
+    return torch.cuda.Stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

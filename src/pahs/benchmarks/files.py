@@ -128,15 +128,16 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
     with TemporaryDirectory(prefix="pahs-bench-") as folder:
         alone, whole = (Path(folder) / f"{name}{file.suffix}" for name in ("alone", "whole"))
         # One after the other and then again: a machine that grows slower meanwhile is so for all of them.
-        for _ in range(TRIES):
+        for number in range(1, TRIES + 1):
             pictures = timed("decode", decode)
             if not pictures:
                 raise PahsError(f"--file {file}: no frame can be decoded; the file is damaged or incomplete")
             restored = timed("restore", lambda: restore(pictures))  # noqa: B023 - called at once
             timed("encode", lambda: encode(restored, alone))  # noqa: B023
             report = timed("whole", lambda: deblur_file(network, file, whole, overwrite=True))
+            say(f"{file.name}: {report.frames / times['whole']:.3f} frames/s file to file [{number}/{TRIES}]")
     count = len(pictures)
-    result = FileRates(
+    return FileRates(
         file.name,
         (info.width, info.height),
         report.frames,
@@ -146,8 +147,6 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
         encode=count / times["encode"],
         file_to_file=report.frames / times["whole"],
     )
-    say(f"{file.name}: {result.file_to_file:.3f} frames/s file to file")
-    return result
 
 
 def file_markdown(rates: FileRates) -> str:
