@@ -289,7 +289,7 @@ def run(task: Task, config: BenchConfig) -> None:
                 text, content = compare.markdown(comparison), compare.numbers(comparison)
             else:
                 assert film is not None
-                text, content = from_file(names[0], film, config)
+                text, content = file_report(names[0], film, config)
     elif task.scaling:
         curves = scaling.scale(names[0], lambda settled: build(names[0], settled), config, say)
         text, content = scaling.markdown(curves), scaling.numbers(curves)
@@ -321,7 +321,7 @@ def video(task: Task, config: BenchConfig) -> Iterator[Video | None]:
         yield None
 
 
-def from_file(model: str, film: Video, config: BenchConfig) -> tuple[str, dict[str, object]]:
+def file_report(model: str, film: Video, config: BenchConfig) -> tuple[str, dict[str, object]]:
     """One network from file to file: the table and the numbers."""
     config = settle(config)
     trained = model not in PRESETS or weights.bundled(model) is not None

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +22,8 @@ from pahs.data.synthesis import Scene, expose
 from pahs.job import deblur_file
 from pahs.metrics import psnr
 from pahs.progress import bar
-from pahs.video import EncodeOptions, Frame, PixelLayout, VideoInfo, VideoReader, VideoWriter
-from pahs.video.color import apply_change, to_rgb
+from pahs.video import VideoReader, to_rgb
+from pahs.video.plain import write_video
 
 WIDTH, HEIGHT, RATE = 640, 360, 24
 SUB_FRAMES = 15
@@ -70,13 +69,13 @@ def demo(
                 advance(1)
                 yield shaken
 
-        write_video(blurry, filmed())
+        write_video(blurry, filmed(), RATE)
     report = deblur_file(network, blurry, deblurred, overwrite=overwrite, quiet=quiet)
     before, after = list(read_video(blurry)), list(read_video(deblurred))
     comparison, side_by_side = folder / "comparison.png", folder / "comparison.mp4"
     worst = min(range(len(sharp)), key=lambda t: psnr(before[t], sharp[t]))
     compare(before[worst], after[worst], sharp[worst]).save(comparison)
-    write_video(side_by_side, (divided(a, b) for a, b in zip(before, after, strict=True)))
+    write_video(side_by_side, (divided(a, b) for a, b in zip(before, after, strict=True)), RATE)
     return DemoReport(
         blurry,
         deblurred,
@@ -202,31 +201,6 @@ def paint_bus(width: int = 620, height: int = 300) -> Image.Image:
 def levels(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     """(3, H, W) in [0, 1] -> uint8 (H, W, 3)."""
     return (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-
-
-def write_video(path: Path, images: Iterable[Tensor]) -> None:
-    """RGB frames as an ordinary H.264 video."""
-    pixels = PixelLayout("yuv420")
-    base = Fraction(1, RATE)
-    writer: VideoWriter | None = None
-    try:
-        for t, image in enumerate(images):
-            height, width = image.shape[1:]
-            shape = (-(-height // 2), -(-width // 2))
-            grey = tuple(np.full(s, 128, np.uint8) for s in ((height, width), shape, shape))
-            if writer is None:
-                info = VideoInfo(
-                    path, "mp4", "h264", width, height, pixels, pixels.name, base, Fraction(RATE),
-                    matrix=1, color_range=1, primaries=1, transfer=1,
-                )  # fmt: skip
-                writer = VideoWriter(path, info, EncodeOptions())
-            planes = apply_change(grey, to_rgb(grey, pixels), image, pixels)
-            writer.write(Frame(planes, t, base))
-        if writer is not None:
-            writer.close()
-    finally:
-        if writer is not None:
-            writer.abort()
 
 
 def read_video(path: Path) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:

@@ -75,18 +75,13 @@ def check_pyav(option: str) -> None:
 
 
 def make_clip(path: Path, frames: int, width: int, height: int) -> None:
-    """A moving texture as H.264, of even size: to and fro, so that it is as long as it must be without a cut."""
-    import av
+    """A moving texture of even size: to and fro, so that it is as long as it must be without a cut."""
+    from pahs.video import EncodeOptions
+    from pahs.video.plain import write_video
 
     texture = moving_texture(min(frames, LOOP), height // 2 * 2, width // 2 * 2, torch.device("cpu"))
-    pictures = [(255 * x).round().byte().permute(1, 2, 0).contiguous().numpy() for x in texture]
-    there_and_back = pictures + pictures[-2:0:-1]
-    with av.open(str(path), "w") as container:
-        video = container.add_stream("libx264", rate=30, options={"crf": "18", "preset": "veryfast"})
-        video.width, video.height, video.pix_fmt = width // 2 * 2, height // 2 * 2, "yuv420p"
-        for picture in islice(cycle(there_and_back), frames):
-            container.mux(video.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        container.mux(video.encode(None))
+    there_and_back = texture + texture[-2:0:-1]
+    write_video(path, islice(cycle(there_and_back), frames), 30, EncodeOptions(crf=18, preset="veryfast"))
 
 
 def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> FileRates:
