@@ -25,6 +25,9 @@ SMALL = ["--size", "40", "24", "--frames", "16", "--seconds", "0.1", "--device",
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("weights") / "narrow.safetensors"
+    torch.manual_seed(
+        24
+    )  # with some weights the future hardly matters, and the engine cannot be told from the windows
     weights.save(PAHSConfig(width=12, shared_extractor=True, global_skip=True, look_ahead=4).build(), file)
     return file
 
