@@ -1,9 +1,12 @@
 """The bar: frames, rate and time left on a terminal, silence elsewhere."""
 
 import io
+from pathlib import Path
 
 import pytest
 
+from clips import make_clip
+from pahs import deblur, load
 from pahs.progress import bar
 
 
@@ -45,6 +48,14 @@ def test_a_terminal_sees_what_goes_on_before_the_first_frame(monkeypatch: pytest
     assert "looking ahead, 8 read" not in terminal.getvalue()
 
 
+def test_a_terminal_sees_how_far_a_video_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = make_clip(tmp_path / "clip.mp4", frames=5).path
+    network = load("pahs-t", random_weights=True)
+    terminal = on_a_terminal(monkeypatch)
+    deblur(source, tmp_path / "sharp.mp4", network, quiet=False)
+    assert "5/5" in terminal.getvalue()
+
+
 @pytest.mark.parametrize(("stream", "quiet"), [(Terminal, True), (io.StringIO, False)])
 def test_quiet_or_piped_sees_nothing(
     stream: type[io.StringIO], quiet: bool, monkeypatch: pytest.MonkeyPatch
@@ -52,6 +63,7 @@ def test_quiet_or_piped_sees_nothing(
     pipe = stream()
     monkeypatch.setattr("sys.stderr", pipe)
     with bar("clip.mp4", None, quiet=quiet) as advance:
+        advance.expect(3)
         advance.before("looking ahead")
         advance(3)
     assert pipe.getvalue() == ""

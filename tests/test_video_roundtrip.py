@@ -229,6 +229,20 @@ def test_sound_lies_beside_its_pictures(tmp_path):
     assert gap < 0.5
 
 
+def test_a_video_is_opened_once_and_described_before_its_first_frame(tmp_path, monkeypatch):
+    clip = make_clip(tmp_path / "in.mp4", frames=3)
+    opened, told = [], []
+    real = av.open
+    monkeypatch.setattr(av, "open", lambda *a, **k: opened.append(a[0]) or real(*a, **k))
+
+    def same(frames):
+        assert [info.frame_count for info in told] == [3]
+        yield from frames
+
+    transform(clip.path, tmp_path / "out.mp4", same, encode=LOSSLESS, started=told.append)
+    assert opened.count(str(clip.path)) == 1
+
+
 def test_a_change_reaches_the_file_and_progress_counts(tmp_path):
     clip = make_clip(tmp_path / "in.mp4", frames=5)
     seen = []

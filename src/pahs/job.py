@@ -11,8 +11,7 @@ from torch import Tensor
 from pahs import engine, runtime
 from pahs.networks import Deblurrer
 from pahs.progress import bar
-from pahs.video import EncodeOptions, TransformReport, outputs_for, probe, transform
-from pahs.video.images import images_in
+from pahs.video import EncodeOptions, TransformReport, outputs_for, transform
 
 
 def deblur(
@@ -51,7 +50,7 @@ def deblur_file(
     """One file with a network that is already loaded."""
     device = next(network.parameters(), torch.empty(0)).device
 
-    with bar(source.name, frame_count(source), quiet=quiet) as advance:
+    with bar(source.name, None, quiet=quiet) as advance:
 
         def seen(frames: Iterator[Tensor]) -> Iterator[Tensor]:
             for count, frame in enumerate(frames, 1):
@@ -67,11 +66,7 @@ def deblur_file(
             restore,
             encode=encode,
             device=device,
+            started=lambda info: advance.expect(info.frame_count),
             progress=advance,
             overwrite=overwrite,
         )
-
-
-def frame_count(source: Path) -> int | None:
-    """About how many frames there are to do, where the file says."""
-    return len(images_in(source)) if source.is_dir() else probe(source).frame_count

@@ -15,12 +15,18 @@ class Advance(Protocol):
     def __call__(self, steps: int = 1, /) -> None:
         """So much more is done."""
 
+    def expect(self, total: int | None, /) -> None:
+        """How much there is to do, where that is known only after the start."""
+
     def before(self, text: str, /) -> None:
         """What goes on as long as nothing is done yet."""
 
 
 class Silent:
     def __call__(self, steps: int = 1, /) -> None:
+        pass
+
+    def expect(self, total: int | None, /) -> None:
         pass
 
     def before(self, text: str, /) -> None:
@@ -37,6 +43,9 @@ class Shown:
         self.progress.advance(self.task, steps)
         speed = self.progress.tasks[0].speed
         self.progress.update(self.task, rate=f"{speed:.1f}/s" if speed else "")
+
+    def expect(self, total: int | None, /) -> None:
+        self.progress.update(self.task, total=total)
 
     def before(self, text: str, /) -> None:
         if not self.progress.tasks[0].completed:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -30,16 +31,31 @@ class VideoReader:
     """
 
     def __init__(self, path: Path | str) -> None:
+        import av
+
         self.path = Path(path)
         self.warnings: list[str] = []
         self._failed = 0
         self._yielded = 0
-        self.info = self._probe()
-        self.container = _open(self.path)
-        self.stream = _video_stream(self.container, self.path)
-        self._expected = _expected_frames(self.container, self.stream)
-        self._expected_end = _expected_end(self.container, self.stream)
         self._end = Fraction(0)
+        self.container = _open(self.path)
+        try:
+            self.stream = _video_stream(self.container, self.path)
+            self._expected = _expected_frames(self.container, self.stream)
+            self._expected_end = _expected_end(self.container, self.stream)
+            # Only a frame knows its colours and rotation for sure; what comes up to the first one is kept for `items`.
+            rest, ahead = self._decode(), []
+            for item in rest:
+                ahead.append(item)
+                if isinstance(item, av.VideoFrame):
+                    self.info = self._describe(item)
+                    break
+            else:
+                raise PahsError(f"{self.path}: no frame can be decoded; the file is damaged or incomplete")
+        except BaseException:
+            self.container.close()
+            raise
+        self._decoded: Iterator[VideoFrame | Packet[Stream]] = chain(ahead, rest)
 
     def __enter__(self) -> Self:
         return self
@@ -61,35 +77,38 @@ class VideoReader:
         return max(self._failed, self._expected - self._yielded, missing if missing > 1 else 0)
 
     def __iter__(self) -> Iterator[Frame]:
-        for item in self._read((self.stream,)):
+        for item in self.items():
             if isinstance(item, Frame):
                 yield item
 
     def items(self) -> Iterator[Frame | Packet[Stream]]:
         """Frames and, between them in file order, the packets of all other streams. Once per reader."""
-        yield from self._read(tuple(self.container.streams))
-
-    def _probe(self) -> VideoInfo:
-        """Decode one frame of a second handle: only frames know their colours and rotation for sure."""
-        with _open(self.path) as container:
-            stream = _video_stream(container, self.path)
-            frame = next((f for f in _frames(container, stream)), None)
-            if frame is None:
-                raise PahsError(f"{self.path}: no frame can be decoded; the file is damaged or incomplete")
-            if has_alpha(frame.format):
-                self.warnings.append(f"{self.path.name}: transparency (alpha) is dropped")
-            self.warnings += [f"{self.path.name}: {loss}" for loss in not_kept(frame)]
-            info = _info(self.path, container, stream, frame)
-            if info.field_order in _INTERLACED:
-                self.warnings.append(f"{self.path.name}: interlaced; both fields are treated as one picture")
-            return info
-
-    def _read(self, streams: tuple[Stream, ...]) -> Iterator[Frame | Packet[Stream]]:
         import av
 
-        self._failed = self._yielded = 0
         last: int | None = None
-        packets = self.container.demux(streams)
+        for item in self._decoded:
+            if not isinstance(item, av.VideoFrame):
+                yield item
+                continue
+            frame = self._convert(item, last)
+            last = frame.pts
+            self._yielded += 1
+            self._end = frame.pts * frame.time_base + 1 / self.info.rate
+            yield frame
+
+    def _describe(self, frame: VideoFrame) -> VideoInfo:
+        if has_alpha(frame.format):
+            self.warnings.append(f"{self.path.name}: transparency (alpha) is dropped")
+        self.warnings += [f"{self.path.name}: {loss}" for loss in not_kept(frame)]
+        info = _info(self.path, self.container, self.stream, frame)
+        if info.field_order in _INTERLACED:
+            self.warnings.append(f"{self.path.name}: interlaced; both fields are treated as one picture")
+        return info
+
+    def _decode(self) -> Iterator[VideoFrame | Packet[Stream]]:
+        import av
+
+        packets = self.container.demux(tuple(self.container.streams))
         while True:
             try:
                 packet = next(packets)
@@ -103,16 +122,9 @@ class VideoReader:
                     yield packet
                 continue
             try:
-                decoded = self.stream.decode(packet)
+                yield from self.stream.decode(packet)
             except av.FFmpegError:
                 self._failed += 1
-                continue
-            for frame in decoded:
-                converted = self._convert(frame, last)
-                last = converted.pts
-                self._yielded += 1
-                self._end = converted.pts * converted.time_base + 1 / self.info.rate
-                yield converted
 
     def _convert(self, frame: VideoFrame, last: int | None) -> Frame:
         info = self.info
@@ -168,19 +180,6 @@ def _video_stream(container: InputContainer, path: Path) -> VideoStream:
         raise PahsError(f"{path}: holds no video stream; give a file with moving pictures")
     best.thread_type = "AUTO"
     return best
-
-
-def _frames(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
-    import av
-
-    packets = container.demux(stream)
-    while True:
-        try:
-            yield from stream.decode(next(packets))
-        except StopIteration:
-            return
-        except av.FFmpegError:
-            continue
 
 
 def _info(path: Path, container: InputContainer, stream: VideoStream, frame: VideoFrame) -> VideoInfo:

@@ -50,14 +50,16 @@ def transform(
     *,
     encode: EncodeOptions | None = None,
     device: torch.device | str = "cpu",
+    started: Callable[[VideoInfo], None] | None = None,
     progress: Callable[[int], None] | None = None,
     overwrite: bool = False,
 ) -> TransformReport:
     """Write `src` to `dst` with its pictures changed by `fn`.
 
     `fn` sees frames as float32 tensors on `device`, nominally in [0, 1]. Only what it changes is changed: see
-    `pahs.video.color`. `progress` is called with the number of frames just finished. Decoding and encoding run in
-    threads of their own; memory depends on how far `fn` reads ahead, not on the length of the video.
+    `pahs.video.color`. `started` is called with the facts about the source before the first frame, `progress` with the
+    number of frames just finished. Decoding and encoding run in threads of their own; memory depends on how far `fn`
+    reads ahead, not on the length of the video.
     """
     start = time.perf_counter()
     src, dst = Path(src), Path(dst)
@@ -80,6 +82,8 @@ def transform(
             video.close()
             raise
     try:
+        if started is not None:
+            started(source.info)
         frames = _pump(source, sink, fn, torch.device(device), progress)
         if frames == 0:
             raise PahsError(f"{src}: no frame can be decoded; the file is damaged or incomplete")
