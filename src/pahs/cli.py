@@ -82,7 +82,7 @@ def deblur(
     ] = None,
     preset: Annotated[
         EncoderSpeed, Parameter(group=ENCODING, help="The encoder's speed against the file's size.")
-    ] = "faster",
+    ] = "veryfast",
     lossless: Annotated[bool, Parameter(negative="", group=ENCODING, help="Bit-exact, large.")] = False,
 ) -> None:
     """Deblur video files.
