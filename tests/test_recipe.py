@@ -121,6 +121,12 @@ def test_a_preset_is_the_default_of_its_configuration() -> None:
     assert config.width == 12 and config.shared_extractor  # type: ignore[attr-defined]
 
 
+def test_a_written_recipe_shows_the_clips_that_are_trained_with() -> None:
+    recipe = parse_recipe({**END, "data": {"frames": 12, "size": 64, "synthesis": {"frames": 3}}})
+    synthesis = tomllib.loads(to_toml(recipe))["data"]["synthesis"]
+    assert [synthesis[key] for key in ("frames", "height", "width")] == [12, 64, 64]
+
+
 def test_differences_are_named() -> None:
     a, b = parse_recipe(END), parse_recipe({"train": {"steps": 11}, "model": {"config": {"width": 12}}})
     tables = (tomllib.loads(to_toml(recipe)) for recipe in (a, b))

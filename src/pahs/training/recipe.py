@@ -6,7 +6,7 @@ folders are taken from the working directory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pahs.data.config import SynthesisConfig
@@ -71,6 +71,9 @@ class DataSection:
             self.kind == "generated" or self.root != "",
             f'data.root is missing; data.kind = "{self.kind}" needs it',
         )
+        # Written here and not where it is used: a saved recipe shows what was trained with.
+        shown = replace(self.synthesis, frames=self.frames, height=self.size, width=self.size)
+        object.__setattr__(self, "synthesis", shown)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pahs.networks import Deblurrer
 from pahs.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pahs.training.logbook import Logbook
 from pahs.training.recipe import Recipe
-from pahs.training.recipe_file import differences, to_toml
+from pahs.training.recipe_file import differences, parse_recipe, to_toml
 from pahs.training.schedule import Clock, progress
 from pahs.training.sources import Source
 from pahs.training.step import Compiled, Step, Update
@@ -180,7 +180,9 @@ def find_checkpoint(out: Path, recipe: Recipe, resume: bool) -> Checkpoint | Non
     if not resume:
         raise PahsError(f"{out}: holds a training already; add --resume to go on, or choose another --out")
     checkpoint = read_checkpoint(path)
-    changed = differences(tomllib.loads(checkpoint.recipe), tomllib.loads(to_toml(recipe)))
+    before = parse_recipe(tomllib.loads(checkpoint.recipe))
+    old, new = (tomllib.loads(to_toml(x)) for x in (before, recipe))
+    changed = differences(old, new)
     refused = [name for name in changed if name.startswith(FIXED) and name not in FREE]
     if refused:
         raise PahsError(f"{path}: was trained with another {refused[0]}; restore it, or choose another --out")

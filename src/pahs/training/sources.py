@@ -61,8 +61,7 @@ class SynthesisSource:
                 f"data.streams = {streams} and train.batch = {batch} do not divide among {share.world} processes; "
                 "the batch must be a multiple of the streams, and the streams of the processes"
             )
-        config = replace(data.synthesis, frames=data.frames, height=data.size, width=data.size)
-        self.source = PhotoSource(photos, config, seed=0)
+        self.source = PhotoSource(photos, data.synthesis, seed=0)
         self.seed, self.step, self.size = data.seed, 0, batch // streams
         mine = streams // share.world
         self.streams = range(share.rank * mine, (share.rank + 1) * mine)
