@@ -156,6 +156,7 @@ def _settings(encoder: str, info: VideoInfo, options: EncodeOptions) -> dict[str
         fields = {2: "tff=1", 5: "tff=1", 3: "bff=1", 4: "bff=1"}.get(info.field_order)
         return settings | ({"x264-params": fields} if fields else {})
     if encoder == "libvpx-vp9":
+        # At its speed 5 libvpx takes longer than at 4.
         speed = max(0, min(4, 7 - get_args(Preset).index(options.preset)))
         settings = {"deadline": "good", "cpu-used": str(speed), "row-mt": "1", "b": "0"}
         return settings | ({"lossless": "1"} if options.lossless else {"crf": crf})
