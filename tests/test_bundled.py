@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from pahs import demo, runtime
-from pahs.engine import stream
+from pahs.benchmarks.setup import moving_texture
+from pahs.engine import MAX_CHUNK, stream
 
 LONG = 44
 """Frames: several times what the networks see in training, and longer than a chunk on a CPU."""
@@ -42,3 +43,21 @@ def test_a_long_video_stays_good_to_both_ends(name: str, filmed: tuple[Tensor, T
         assert part.mean() > 0.5 * gain.mean()
     brighter = 255 * (restored - sharp).mean((1, 2, 3)).abs()
     assert brighter.max() < 6, "the blurry frames are off by up to 4 levels themselves"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pahs-t", "pahs-s"])
+@pytest.mark.parametrize("content", ["texture", "noise"])
+def test_the_far_future_is_forgotten(name: str, content: str) -> None:
+    """A GPU sweeps back over 83 frames: weights once passed every test of 44, and were black there."""
+    network = runtime.load(name, "cpu", "fp32")
+    longest = 2 * (MAX_CHUNK["cuda"] + network.contract.look_ahead)
+    if content == "noise":
+        frames = list(torch.rand(longest, 3, 64, 96, generator=torch.Generator().manual_seed(0)))
+    else:
+        frames = moving_texture(longest, 64, 96, torch.device("cpu"))
+
+    def first_of(sweep: int) -> Tensor:
+        return next(iter(stream(network, frames[:sweep], look_ahead=longest, scene_cuts=False)))[None]
+
+    assert psnr(first_of(longest), first_of(network.contract.look_ahead + 1)) > 60
