@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from pahs import runtime
+from pahs.runtime.precision import remember
 
 settings.register_profile(
     "pahs", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 # A cache folder of their own, in which half precision is remembered as no faster: tests compare numbers.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="pahs-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
-runtime.remember("bfloat16", 1.0)
+remember("bfloat16", 1.0)
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pahs import bands
-from pahs.networks import PRESETS, PAHSConfig, fused, hopper
+from pahs.engine import bands
+from pahs.kernels import hopper, ops
+from pahs.networks import PRESETS, PAHSConfig
 
 
 @given(height=st.integers(1, 40), count=st.integers(1, 50))
@@ -62,12 +63,12 @@ def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> lis
     def add(y: Tensor, *others: object) -> None:
         taken.append(("sum", y.shape[1]))
 
-    monkeypatch.setattr(fused, "possible", lambda x, weight: True)
-    monkeypatch.setattr(fused, "_ordered", lambda x, residual: True)  # which hollow convolutions forget
+    monkeypatch.setattr(ops, "possible", lambda x, weight: True)
+    monkeypatch.setattr(ops, "_ordered", lambda x, residual: True)  # which hollow convolutions forget
     own = SimpleNamespace(conv=kernel("Triton"), conv_from_rgb=kernel("Triton, RGB"), add_=add, select_=add)
-    monkeypatch.setattr(fused, "kernels", lambda: own)
-    monkeypatch.setattr(fused, "for_hopper", lambda: SimpleNamespace(suits=suits, conv=kernel("Hopper")))
-    monkeypatch.setattr(fused, "direct_cudnn", lambda: kernel("cuDNN"))
+    monkeypatch.setattr(ops, "kernels", lambda: own)
+    monkeypatch.setattr(ops, "for_hopper", lambda: SimpleNamespace(suits=suits, conv=kernel("Hopper")))
+    monkeypatch.setattr(ops, "direct_cudnn", lambda: kernel("cuDNN"))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", kernel("ReLU"))
     return taken
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pahs import bench, cli, weights
-from pahs.benchmarks import setup
+from pahs import bench, cli
+from pahs.benchmarks import conditions
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig
+from pahs.runtime import weights
 
 SMALL = ["--size", "40", "24", "--frames", "6", "--seconds", "0.5", "--device", "cpu"]
 
@@ -118,7 +119,7 @@ def test_the_clip_has_detail_and_moves():
     clip = bench.moving_texture(4, 40, 56, torch.device("cpu"))
     assert len(clip) == 4 and clip[0].shape == (3, 40, 56)
     assert all(x.min() >= 0 and x.max() <= 1 and x.std() > 0.05 for x in clip)
-    step = setup.PIXELS_PER_FRAME
+    step = conditions.PIXELS_PER_FRAME
     assert torch.equal(clip[1][:, :-step, :-step], clip[0][:, step:, step:])
     assert not torch.allclose(clip[0], clip[1], atol=0.05)
 

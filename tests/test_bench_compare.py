@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from clips import make_clip
-from pahs import bench, cli, weights
+from pahs import bench, cli
 from pahs.benchmarks import compare
 from pahs.benchmarks.compare import FEW, Contender
-from pahs.benchmarks.setup import BenchConfig
-from pahs.engine import longest_chunk
+from pahs.benchmarks.conditions import BenchConfig
+from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
+from pahs.runtime import weights
 from test_bench import table
 
 SMALL = ["--size", "40", "24", "--frames", "16", "--seconds", "0.1", "--device", "cpu"]

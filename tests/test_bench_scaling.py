@@ -7,10 +7,11 @@ import json
 import pytest
 from PIL import Image
 
-from pahs import cli, weights
+from pahs import cli
 from pahs.benchmarks import scaling
 from pahs.benchmarks.scaling import Point, Scaling
 from pahs.networks import PAHSConfig
+from pahs.runtime import weights
 from test_bench import table
 
 

@@ -5,9 +5,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from pahs import demo, runtime
-from pahs.benchmarks.setup import moving_texture
-from pahs.engine import MAX_CHUNK, stream
+from pahs import demo
+from pahs.benchmarks.conditions import moving_texture
+from pahs.engine import stream
+from pahs.engine.plan import MAX_CHUNK
+from pahs.runtime.load import load
 
 LONG = 44
 """Frames: several times what the networks see in training, and longer than a chunk on a CPU."""
@@ -33,7 +35,7 @@ def psnr(a: Tensor, b: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float6
 def test_a_long_video_stays_good_to_both_ends(name: str, filmed: tuple[Tensor, Tensor]) -> None:
     """A state that runs away shows at the far end of a sweep: in brightness first, then in everything."""
     blurry, sharp = filmed
-    network = runtime.load(name, "cpu", "fp32")
+    network = load(name, "cpu", "fp32")
     restored = torch.stack(list(stream(network, blurry, scene_cuts=False))).clamp(0, 1)
     gain = psnr(restored, sharp) - psnr(blurry, sharp)
     print(name, "gain in dB:", gain.round(1).tolist())
@@ -50,7 +52,7 @@ def test_a_long_video_stays_good_to_both_ends(name: str, filmed: tuple[Tensor, T
 @pytest.mark.parametrize("content", ["texture", "noise"])
 def test_the_far_future_is_forgotten(name: str, content: str) -> None:
     """A GPU sweeps back over 83 frames: weights once passed every test of 44, and were black there."""
-    network = runtime.load(name, "cpu", "fp32")
+    network = load(name, "cpu", "fp32")
     longest = 2 * (MAX_CHUNK["cuda"] + network.contract.look_ahead)
     if content == "noise":
         frames = list(torch.rand(longest, 3, 64, 96, generator=torch.Generator().manual_seed(0)))

@@ -16,9 +16,9 @@ import torch
 
 import pahs
 from clips import decoded, make_clip, packets_of
-from pahs import weights
 from pahs.cli import app, main
 from pahs.networks import PRESETS, PAHSConfig
+from pahs.runtime import weights
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,16 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from pahs import engine, networks, runtime
-from pahs.engine import Plan, Scene, longest_chunk, stream
-from pahs.networks import PRESETS, PAHSConfig, fused, hopper, recorded
+from pahs import kernels
+from pahs.engine import plan, stream
+from pahs.engine.plan import Plan, longest_chunk
+from pahs.engine.scene import Scene
+from pahs.kernels import cuda_graph, hopper, ops
+from pahs.networks import PRESETS, PAHSConfig
 from pahs.networks.blocks import Conv, ResidualBlock, conv, double
 from pahs.networks.snla import SNLA
+from pahs.runtime.device import limit_memory
+from pahs.runtime.load import load
 from pahs.video import PixelLayout, apply_change, to_rgb
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -44,7 +49,7 @@ def clip(frames: int, height: int, width: int) -> Tensor:
 
 
 def restored(device: str, precision: str, frames: Tensor) -> Tensor:
-    network = runtime.load("pahs-t", device, precision)
+    network = load("pahs-t", device, precision)
     return torch.stack(list(stream(network, frames, scene_cuts=False)))
 
 
@@ -74,7 +79,7 @@ def test_short_memory_gives_the_same_frames() -> None:
     try:
         torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_allocated() + 1.1 * 2**30) / total)
         with pytest.raises(torch.OutOfMemoryError):
-            runtime.load("pahs-t", "cuda", "fp32").extract(frames[None].cuda())
+            load("pahs-t", "cuda", "fp32").extract(frames[None].cuda())
         torch.testing.assert_close(restored("cuda", "fp32", frames), expected, rtol=0, atol=1e-5)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
@@ -107,10 +112,10 @@ def test_fused_layers_are_the_plain_ones(
     """As near to float64 as the format allows, with the weights that the format can hold; by every way there is."""
     torch.manual_seed(0)
     if way != "chosen":
-        monkeypatch.setattr(fused, "for_hopper", lambda: None)
+        monkeypatch.setattr(ops, "for_hopper", lambda: None)
     if way == "as for large pictures":
-        monkeypatch.setattr(fused, "WORTH_RECORDED", 0)
-        monkeypatch.setattr(fused, "SMALL_PICTURE", 0)
+        monkeypatch.setattr(ops, "WORTH_RECORDED", 0)
+        monkeypatch.setattr(ops, "SMALL_PICTURE", 0)
     make, channels = LAYERS[name]
     layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = (
@@ -119,12 +124,12 @@ def test_fused_layers_are_the_plain_ones(
         .to(memory_format=torch.channels_last)
     )
     with torch.inference_mode():
-        with fused.recording():
+        with ops.recording():
             result = layer(x)
         expected = layer.double()(x.double())
     step = torch.finfo(dtype).eps
     torch.testing.assert_close(result.double(), expected, rtol=2 * step, atol=4 * step)
-    assert fused.kernels() is not None and fused.direct_cudnn() is not None
+    assert ops.kernels() is not None and ops.direct_cudnn() is not None
 
 
 @pytest.mark.skipif(
@@ -149,7 +154,7 @@ def test_a_hopper_convolution_is_the_plain_one(
     parts: tuple[bool, bool, bool],
 ) -> None:
     """Sizes that leave tiles half empty, with and without bias, residual and ReLU."""
-    assert fused.for_hopper() is hopper
+    assert ops.for_hopper() is hopper
     random = torch.Generator("cuda").manual_seed(0)
 
     def numbers(*size: int) -> Tensor:
@@ -178,19 +183,19 @@ def test_without_a_compiler_it_runs_all_the_same(
         raise OSError("libnvrtc.so: cannot open shared object file")
 
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "pahs.networks.kernels", raising=False)
-    monkeypatch.delattr(networks, "kernels", raising=False)
+    monkeypatch.delitem(sys.modules, "pahs.kernels.triton", raising=False)
+    monkeypatch.delattr(kernels, "triton", raising=False)
     monkeypatch.setattr(hopper, "kernel", missing)
     frames = clip(8, 90, 160)
     try:
-        fused.kernels.cache_clear()
-        fused.for_hopper.cache_clear()
+        ops.kernels.cache_clear()
+        ops.for_hopper.cache_clear()
         found = restored("cuda", "bf16", frames)
         lines = [record.message for record in caplog.records if "which is slower" in record.message]
-        assert fused.kernels() is None and fused.for_hopper() is None
+        assert ops.kernels() is None and ops.for_hopper() is None
     finally:
-        fused.kernels.cache_clear()
-        fused.for_hopper.cache_clear()
+        ops.kernels.cache_clear()
+        ops.for_hopper.cache_clear()
     assert sum("Triton" in line for line in lines) == 1, "said once"
     assert psnr(found, restored("cuda", "fp32", frames)) > 50
 
@@ -204,7 +209,7 @@ def test_fused_attention_is_the_plain_one(hidden: int) -> None:
         expected = snla(snla.to_query(f_B), h)
         half = snla.bfloat16().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         f_B, h = (x.bfloat16().to(memory_format=torch.channels_last) for x in (f_B, h))
-        with fused.recording():
+        with ops.recording():
             result = half(half.to_query(f_B), h)
     assert psnr(result.float(), expected) > 45
 
@@ -224,13 +229,13 @@ def test_a_recorded_sweep_is_the_plain_one() -> None:
                 expected.append(state[0])
             got = [now[0].clone() for now in net.forward_cell.sweep(reads, None)]
             torch.testing.assert_close(torch.stack(got), torch.stack(expected), rtol=0, atol=1e-5)
-            assert recorded._recordings[net.forward_cell].graph is not None
+            assert cuda_graph._recordings[net.forward_cell].graph is not None
         net.load_state_dict(PAHSConfig(width=12, look_ahead=2).build().state_dict())
         assert not torch.equal(next(net.forward_cell.sweep(reads, None))[0], expected[0])
 
 
 def test_two_interleaved_streams_do_not_mix() -> None:
-    net = runtime.load("pahs-t", "cuda", "bf16")
+    net = load("pahs-t", "cuda", "bf16")
     clips = clip(10, 64, 96).cuda(), clip(10, 64, 96).flip(-1).cuda()
     apart = [torch.stack(list(stream(net, frames, chunk=2, scene_cuts=False))) for frames in clips]
     both = [stream(net, frames, chunk=2, scene_cuts=False) for frames in clips]
@@ -240,7 +245,7 @@ def test_two_interleaved_streams_do_not_mix() -> None:
 
 
 def test_frames_that_wait_outside_give_the_same_result() -> None:
-    net = runtime.load("pahs-t", "cuda", "fp32")
+    net = load("pahs-t", "cuda", "fp32")
     frames = clip(30, 96, 160).cuda()
     expected = torch.stack(list(stream(net, frames, look_ahead=5, chunk=4, scene_cuts=False)))
     scene = Scene(net, frames[0], look_ahead=5, chunk=4)
@@ -267,7 +272,7 @@ def test_4k_fits_ordinary_cards(caplog: pytest.LogCaptureFixture) -> None:
         for gib in (1000, 12, 8):
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(gpu)
-            runtime.limit_memory(gpu, gib)
+            limit_memory(gpu, gib)
             torch.manual_seed(0)
             with gpu:
                 net = PRESETS["pahs"].config.build().eval().bfloat16()
@@ -334,7 +339,7 @@ def test_scene_cuts_are_found_as_on_the_cpu() -> None:
     picture = clip(80, 60, 96)
     frames = torch.cat([picture[:70], 1 - picture[:3], picture[20:60].flip(-1)])
     here, there = (
-        torch.stack(list(stream(runtime.load("pahs-t", device, "fp32"), frames, chunk=16)))
+        torch.stack(list(stream(load("pahs-t", device, "fp32"), frames, chunk=16)))
         for device in ("cpu", "cuda")
     )
     torch.testing.assert_close(there, here, rtol=0, atol=1e-4)
@@ -344,15 +349,15 @@ def test_a_file_is_deblurred_as_on_the_cpu(tmp_path: Path, monkeypatch: pytest.M
     """Through batches, page-locked memory and the threads of the codecs; with sound between the frames."""
     pytest.importorskip("av")
     from clips import make_clip
-    from pahs.job import deblur_file
+    from pahs.deblur import deblur_file
     from pahs.video import EncodeOptions, VideoReader
 
     source = make_clip(tmp_path / "clip.mkv", frames=45, width=96, height=64, audio="aac").path
     results = []
-    monkeypatch.setitem(engine.MAX_CHUNK, "cuda", engine.MAX_CHUNK["cpu"])
+    monkeypatch.setitem(plan.MAX_CHUNK, "cuda", plan.MAX_CHUNK["cpu"])
     for device in ("cpu", "cuda"):
         target = tmp_path / f"{device}.mkv"
-        network = runtime.load("pahs-t", device, "fp32")
+        network = load("pahs-t", device, "fp32")
         deblur_file(network, source, target, encode=EncodeOptions(lossless=True))
         with VideoReader(target) as reader:
             results.append(list(reader))

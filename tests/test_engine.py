@@ -1,5 +1,6 @@
 """The stream: same frames as the whole clip, whatever the cut-up, and bounded in what it holds."""
 
+import sys
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pahs import engine
-from pahs.engine import Plan, Scene, free_memory, stream
+from pahs.engine import stream
+from pahs.engine.plan import MEMORY_SHARE, Plan, free_memory
+from pahs.engine.scene import Scene
 from pahs.errors import PahsError
 from pahs.networks import PAHS, PAHSConfig, Tensors
 
@@ -124,7 +126,7 @@ def textured(seed: int, frames: int, shift: int) -> Tensor:
 
 @pytest.mark.parametrize("ahead", [0, 1, 3])
 def test_a_scene_cut_starts_afresh(monkeypatch: pytest.MonkeyPatch, ahead: int) -> None:
-    monkeypatch.setitem(engine.AHEAD, "cpu", ahead)
+    monkeypatch.setitem(sys.modules["pahs.engine.stream"].AHEAD, "cpu", ahead)
     first, second = textured(1, 8, 2), textured(2, 8, 3)
     joined = list(stream(NET, torch.cat([first, second]), chunk=3))
     apart = [*stream(NET, first, chunk=3), *stream(NET, second, chunk=3)]
@@ -224,7 +226,8 @@ def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_wait
     plans = {}
     for room in (8, 30, 60, 500):
         monkeypatch.setattr(
-            "pahs.engine.free_memory", lambda device, n=room: int(n * frame_bytes / engine.MEMORY_SHARE) + 1
+            "pahs.engine.scene.free_memory",
+            lambda device, n=room: int(n * frame_bytes / MEMORY_SHARE) + 1,
         )
         scene = Scene(NET, frame, look_ahead=10, chunk=None)
         scene.may_wait_outside = may_wait_outside

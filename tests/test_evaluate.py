@@ -12,15 +12,15 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from pahs import weights
 from pahs.data.layouts import PairedDataset, open_dataset, read_image
 from pahs.errors import PahsError
 from pahs.evaluate import EvaluateOptions, _passes, evaluate, markdown_table, read_json, run, write_json
-from pahs.evaluation_report import REPLACE_PERIOD
-from pahs.flops import CLIP, flops_per_frame, parameters
-from pahs.metrics import psnr, ssim
+from pahs.evaluation.flops import CLIP, flops_per_frame, parameters
+from pahs.evaluation.metrics import psnr, ssim
+from pahs.evaluation.report import REPLACE_PERIOD
 from pahs.networks import PAHSConfig
 from pahs.networks.contract import Contract, Deblurrer, Tensors
+from pahs.runtime import weights
 
 HEIGHT, WIDTH = 20, 26
 LENGTHS = {"long": 7, "short": 3}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from pahs.metrics import psnr, ssim
+from pahs.evaluation.metrics import psnr, ssim
 
 extents = st.integers(11, 40)
 seeds = st.integers(0, 2**31)

@@ -26,5 +26,5 @@ def page_faults(prepare: str) -> int:
 def test_freed_memory_is_used_again() -> None:
     """60 tensors of 64 MiB, one after the other: some may need pages of their own, most do not."""
     before = page_faults("pass")
-    after = page_faults("from pahs.process import keep_memory; keep_memory()")
+    after = page_faults("from pahs.runtime.malloc import keep_memory; keep_memory()")
     assert after < before / 2

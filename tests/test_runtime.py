@@ -5,17 +5,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from pahs import runtime
 from pahs.errors import PahsError
 from pahs.networks import PRESETS
+from pahs.runtime import precision
+from pahs.runtime.device import choose_device, limit_memory
+from pahs.runtime.load import load
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.mark.parametrize(("speed", "dtype"), [(0.0, "float32"), (1.1, "float32"), (1.8, "bfloat16")])
 def test_auto_on_a_cpu_is_what_runs_faster(speed: float, dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "cpu_speed", lambda name: {"bfloat16": speed}[name])
-    assert runtime.choose_dtype("auto", CPU) == getattr(torch, dtype)
+    monkeypatch.setattr(precision, "cpu_speed", lambda name: {"bfloat16": speed}[name])
+    assert precision.choose_dtype("auto", CPU) == getattr(torch, dtype)
 
 
 @pytest.mark.parametrize(("supported", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
@@ -23,60 +25,60 @@ def test_auto_is_half_precision_on_a_gpu(
     supported: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: supported)
-    assert runtime.choose_dtype("auto", CUDA) == dtype
-    assert runtime.choose_dtype("fp32", CUDA) == torch.float32
+    assert precision.choose_dtype("auto", CUDA) == dtype
+    assert precision.choose_dtype("fp32", CUDA) == torch.float32
 
 
 def test_a_lower_precision_on_a_cpu_is_probed_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "cpu_speed", lambda dtype: 0.1 if dtype == "bfloat16" else 0.0)
-    assert runtime.choose_dtype("bf16", CPU) == torch.bfloat16, "who asks for it gets it, slow or not"
+    monkeypatch.setattr(precision, "cpu_speed", lambda dtype: 0.1 if dtype == "bfloat16" else 0.0)
+    assert precision.choose_dtype("bf16", CPU) == torch.bfloat16, "who asks for it gets it, slow or not"
     with pytest.raises(PahsError, match="--precision fp16: this CPU cannot run it"):
-        runtime.choose_dtype("fp16", CPU)
+        precision.choose_dtype("fp16", CPU)
 
 
 @pytest.fixture
 def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nothing is remembered yet; this is the file that it would be in."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(runtime, "cpu_speed", runtime.cpu_speed.__wrapped__)
+    monkeypatch.setattr(precision, "cpu_speed", precision.cpu_speed.__wrapped__)
     return tmp_path / "pahs" / "cpu.json"
 
 
 def test_a_probe_runs_once(forgetful: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    speed = runtime.cpu_speed("float32")
+    speed = precision.cpu_speed("float32")
     assert 0.1 < speed < 10, "float32 against itself"
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("it was remembered"))
-    assert runtime.cpu_speed("float32") == pytest.approx(speed, abs=0.01)
+    assert precision.cpu_speed("float32") == pytest.approx(speed, abs=0.01)
     forgetful.write_text("{broken")
-    assert runtime.recall("float32") is None
+    assert precision.recall("float32") is None
 
 
 def test_a_probe_that_dies_counts_as_no_and_is_not_remembered(forgetful: Path) -> None:
-    assert runtime.cpu_speed("float7") == 0.0
+    assert precision.cpu_speed("float7") == 0.0
     assert not forgetful.exists()
 
 
 def test_a_probe_works_where_nothing_can_be_written(forgetful: Path) -> None:
     forgetful.parent.write_text("in the way")
-    runtime.remember("bfloat16", 2.0)
-    assert runtime.recall("bfloat16") is None
+    precision.remember("bfloat16", 2.0)
+    assert precision.recall("bfloat16") is None
 
 
 @pytest.mark.parametrize(("device", "message"), [("warp", "--device warp"), ("cuda", "sees no CUDA GPU")])
 def test_devices_that_are_not_there(device: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(PahsError, match=message):
-        runtime.choose_device(device)
-    assert runtime.choose_device("auto") == CPU
+        choose_device(device)
+    assert choose_device("auto") == CPU
 
 
 def test_unknown_precision() -> None:
     with pytest.raises(PahsError, match="--precision fp8: choose"):
-        runtime.choose_dtype("fp8", CPU)
+        precision.choose_dtype("fp8", CPU)
 
 
 def test_the_default_network_brings_its_weights() -> None:
-    network = runtime.load(device="cpu")
+    network = load(device="cpu")
     assert network.config == PRESETS["pahs-t"].config
     assert all(p.dtype == torch.float32 and p.device == CPU for p in network.parameters())
     assert not network.training
@@ -84,14 +86,14 @@ def test_the_default_network_brings_its_weights() -> None:
 
 def test_memory_is_limited_on_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PahsError, match=r"--memory 4: .* runs on the CPU"):
-        runtime.limit_memory(CPU, 4)
+        limit_memory(CPU, 4)
     asked = []
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (8 * 2**30, 16 * 2**30))
     monkeypatch.setattr(
         "torch.cuda.set_per_process_memory_fraction", lambda fraction, device: asked.append(fraction)
     )
     for gib in (4, 99):
-        runtime.limit_memory(torch.device("cuda", 0), gib)
+        limit_memory(torch.device("cuda", 0), gib)
     assert asked == [0.25, 1.0]
     with pytest.raises(PahsError, match="--memory 0: it must be above 0"):
-        runtime.limit_memory(torch.device("cuda", 0), 0)
+        limit_memory(torch.device("cuda", 0), 0)

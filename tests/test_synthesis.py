@@ -17,10 +17,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pahs.data.config import SynthesisConfig
-from pahs.data.light import linear_to_srgb, srgb_to_linear, to_display, to_light
+from pahs.data.gamma import linear_to_srgb, srgb_to_linear, to_display, to_light
 from pahs.data.motion import AXES, WAVES, exposure_times, homographies, paths, sampling_grid
+from pahs.data.outlines import SHAPE_DRAWS, TEAR, outlines
 from pahs.data.photos import PhotoPool
-from pahs.data.shapes import SHAPE_DRAWS, TEAR, outlines
 from pahs.data.synthesis import PhotoSource, Scene, expose, finish
 from pahs.errors import PahsError
 

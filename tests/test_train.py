@@ -17,10 +17,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from pahs import weights
+from pahs.benchmarks.training_step import Timing, line
 from pahs.errors import PahsError
+from pahs.runtime import weights
 from pahs.train import command, train
-from pahs.training.bench_step import Timing, line
 from pahs.training.checkpoint import read_checkpoint, write_atomically, write_checkpoint
 from pahs.training.logbook import Logbook, Ticker
 from pahs.training.recipe_file import load_recipe

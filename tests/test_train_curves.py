@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pahs.training import curves
+from pahs.figures import curves
 
 LOG = "\n".join(
     [

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from pahs import weights
 from pahs.networks.ovd import OVDConfig
 from pahs.networks.pwcnet import PWCConfig
 from pahs.networks.tsp import TSPConfig
+from pahs.runtime import weights
 from pahs.train import make_model, train
 from pahs.training import losses
 from pahs.training.losses import restoration_loss

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clips import make_clip
 from pahs.video import Frame, PixelLayout, apply_change, probe, to_rgb
-from pahs.video.middle import Changed, batch_size, changed, in_batches
+from pahs.video.batches import Changed, batch_size, changed, in_batches
 
 CPU = torch.device("cpu")
 

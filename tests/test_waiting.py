@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pahs.engine.feature_queue import Waiting, WaitingOutside
 from pahs.networks import Tensors
-from pahs.waiting import Waiting, WaitingOutside
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30), st.integers(1, 40))

@@ -8,9 +8,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from pahs import weights
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig, RefineConfig
+from pahs.runtime import weights
 
 CONFIG = PAHSConfig(width=9, global_skip=True, refine=RefineConfig(ping_pongs=2, attention="non-local"))
 

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pahs import engine
 from pahs.benchmarks import stages
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import Work, count, count_literal, count_work
-from pahs.engine import stream
-from pahs.flops import flops_per_frame
+from pahs.engine import plan, stream
+from pahs.evaluation.flops import flops_per_frame
 from pahs.networks import PAHS, PRESETS, PAHSConfig
 
 CONVOLUTIONS = (torch.conv2d, torch.conv_transpose2d)
@@ -150,7 +149,7 @@ def test_chunks_repeat_no_more_than_the_look_ahead(
     look_ahead: int, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As for large frames, which are extracted one by one."""
-    monkeypatch.setitem(engine.BATCH_PIXELS, "cpu", 1)
+    monkeypatch.setitem(plan.BATCH_PIXELS, "cpu", 1)
     assert calls_per_frame(look_ahead, chunk, 3 * chunk) == ((chunk + look_ahead) / chunk, 1)
 
 
@@ -161,7 +160,7 @@ def test_batches_of_frames_make_no_sweep_longer(look_ahead: int, chunk: int) -> 
 
 def test_the_formula_is_what_a_stream_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The operations of a real stream, counted as it runs, with attention as plain products."""
-    monkeypatch.setitem(engine.BATCH_PIXELS, "cpu", 1)
+    monkeypatch.setitem(plan.BATCH_PIXELS, "cpu", 1)
     network = PAHSConfig(width=12, look_ahead=3).build().to("meta")
     outputs = stream(network, repeat(torch.empty(3, 20, 40, device="meta")), chunk=2, scene_cuts=False)
     list(islice(outputs, 2))

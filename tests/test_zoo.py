@@ -14,9 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clips import decoded, make_clip, moving_texture
-from pahs import cli, weights
+from pahs import cli
 from pahs.engine import stream
 from pahs.networks import ARCHITECTURES, PRESETS, Deblurrer
+from pahs.runtime import weights
 from zoo import NARROW, build, clip, drive
 
 WHOLE = 100
@@ -161,7 +162,9 @@ def test_memory_format_and_precision_hardly_matter(name: str) -> None:
 @cache
 def survives_bf16() -> bool:
     """Asked of a child process: some processors die of it."""
-    return subprocess.run([sys.executable, "-m", "pahs.probe", "bfloat16"], check=False).returncode == 0
+    return (
+        subprocess.run([sys.executable, "-m", "pahs.runtime.probe", "bfloat16"], check=False).returncode == 0
+    )
 
 
 @every

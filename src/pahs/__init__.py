@@ -12,23 +12,19 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# A submodule of the same name would replace this function if it were imported later.
+from pahs.deblur import deblur as deblur
+from pahs.errors import PahsError as PahsError
+
 if TYPE_CHECKING:
-    from pahs.catalog import models
     from pahs.engine import stream
-    from pahs.errors import PahsError
-    from pahs.job import deblur
-    from pahs.runtime import load
+    from pahs.runtime.catalog import models
+    from pahs.runtime.load import load
 
 __version__ = "0.1.0"
 __all__ = ["PahsError", "__version__", "deblur", "load", "models", "stream"]
 
-_HOMES = {
-    "PahsError": "pahs.errors",
-    "deblur": "pahs.job",
-    "load": "pahs.runtime",
-    "models": "pahs.catalog",
-    "stream": "pahs.engine",
-}
+_HOMES = {"load": "pahs.runtime.load", "models": "pahs.runtime.catalog", "stream": "pahs.engine"}
 
 
 def __getattr__(name: str) -> Any:

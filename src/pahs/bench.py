@@ -25,10 +25,8 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from pahs import runtime, weights
 from pahs.benchmarks import compare, scaling
-from pahs.benchmarks.files import TRIES, Video, check_file, check_pyav, file_markdown, make_clip, measure_file
-from pahs.benchmarks.setup import (
+from pahs.benchmarks.conditions import (
     BenchConfig,
     conditions,
     device_name,
@@ -37,11 +35,16 @@ from pahs.benchmarks.setup import (
     wait,
     write_json,
 )
+from pahs.benchmarks.files import TRIES, Video, check_file, check_pyav, file_markdown, make_clip, measure_file
 from pahs.engine import stream
 from pahs.errors import PahsError
-from pahs.flops import flops_per_frame, parameters
+from pahs.evaluation.flops import flops_per_frame, parameters
 from pahs.networks import PRESETS, Deblurrer
-from pahs.process import keep_memory
+from pahs.runtime import weights
+from pahs.runtime.device import choose_device
+from pahs.runtime.load import default_model, load
+from pahs.runtime.malloc import keep_memory
+from pahs.runtime.precision import DTYPES
 
 PAPER_SPEED = {
     "pahs": 1.43,
@@ -167,11 +170,11 @@ def time_and_weigh(row: Row, clip: list[Tensor], config: BenchConfig) -> Row:
 
 
 def build(name: str, config: BenchConfig) -> Deblurrer:
-    """A preset with random weights, made where it runs, or a weights file; as `runtime.load` leaves a network."""
+    """A preset with random weights, made where it runs, or a weights file; as `load` leaves a network."""
     if name not in PRESETS:
-        return runtime.load(name, config.device, config.precision)
+        return load(name, config.device, config.precision)
     with torch.device(config.device):
-        network = PRESETS[name].config.build().eval().to(runtime.DTYPES[config.precision])
+        network = PRESETS[name].config.build().eval().to(DTYPES[config.precision])
     return network.to(memory_format=torch.channels_last)  # type: ignore[no-any-return, call-overload]
 
 
@@ -279,7 +282,7 @@ class Task:
 
 def run(task: Task, config: BenchConfig) -> None:
     """What both command lines do: measure, tell on stderr how it goes, print the table, write the numbers."""
-    names = task.names or (runtime.default_model(runtime.choose_device(config.device)),)
+    names = task.names or (default_model(choose_device(config.device)),)
     for name in names:
         check_model(name)
     if task.reference or task.from_file:
@@ -325,7 +328,7 @@ def file_report(model: str, film: Video, config: BenchConfig) -> tuple[str, dict
     """One network from file to file: the table and the numbers."""
     config = settle(config)
     trained = model not in PRESETS or weights.bundled(model) is not None
-    network = runtime.load(model, config.device, config.precision) if trained else build(model, config)
+    network = load(model, config.device, config.precision) if trained else build(model, config)
     rates = measure_file(network, film.path, say)
     lines = [
         file_markdown(rates),

@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, Group, Parameter
 
 from pahs import __version__
 from pahs.errors import PahsError
-from pahs.process import keep_memory
+from pahs.runtime.malloc import keep_memory
 
 if TYPE_CHECKING:
     from pahs.video import TransformReport
@@ -90,20 +90,22 @@ def deblur(
     Sound, subtitles, time stamps, rotation, bit depth and colour description are kept. Nothing appears under the
     output's name before it is complete.
     """
-    from pahs import job, runtime
+    from pahs.deblur import deblur_file
+    from pahs.runtime.device import choose_device, limit_memory
+    from pahs.runtime.load import load
     from pahs.video import EncodeOptions, outputs_for
 
     pairs = outputs_for(inputs, output)
     encode = EncodeOptions(codec=codec, crf=crf, preset=preset, lossless=lossless)
     if memory is not None:
-        runtime.limit_memory(runtime.choose_device(device), memory)
-    network = runtime.load(model, device, precision, random_weights)
+        limit_memory(choose_device(device), memory)
+    network = load(model, device, precision, random_weights)
     if random_weights:
         say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
     failures = 0
     for source, target in pairs:
         try:
-            report = job.deblur_file(
+            report = deblur_file(
                 network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet=False
             )
         except PahsError as error:
@@ -153,7 +155,7 @@ def models(
     *, as_json: Annotated[bool, Parameter(name="--json", negative="", help="For programs.")] = False
 ) -> None:
     """List every model: family, parameters, the paper's parameters, bundled weights, frames of delay."""
-    from pahs.catalog import models as catalog
+    from pahs.runtime.catalog import models as catalog
 
     infos = catalog()
     if as_json:
@@ -214,7 +216,7 @@ def synthesize(
     Writes a contact sheet to look at. A stopped run continues where it was.
     """
     from pahs.data.config import SynthesisConfig
-    from pahs.runtime import choose_device
+    from pahs.runtime.device import choose_device
     from pahs.synthesize import synthesize as run
 
     width, height = size
@@ -354,7 +356,7 @@ def bench(
     Every model gets the same frames, which lie on the device already. Weights are random where speed alone counts.
     """
     from pahs.bench import Task, run
-    from pahs.benchmarks.setup import BenchConfig
+    from pahs.benchmarks.conditions import BenchConfig
 
     task = Task(tuple(names), zoo, reference, scaling, file, clip, plot, json_file)
     run(task, BenchConfig(*size, frames, seconds, device, precision, memory))

@@ -16,14 +16,14 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from pahs import runtime
-from pahs.data.light import to_display, to_light
+from pahs.data.gamma import to_display, to_light
 from pahs.data.synthesis import Scene, expose
-from pahs.job import deblur_file
-from pahs.metrics import psnr
+from pahs.deblur import deblur_file
+from pahs.evaluation.metrics import psnr
 from pahs.progress import bar
+from pahs.runtime.load import load
 from pahs.video import VideoReader, to_rgb
-from pahs.video.plain import write_video
+from pahs.video.write_video import write_video
 
 WIDTH, HEIGHT, RATE = 640, 360, 24
 SUB_FRAMES = 15
@@ -57,7 +57,7 @@ def demo(
     quiet: bool = True,
 ) -> DemoReport:
     """Write a blurry clip, its deblurred version, a comparison picture and a comparison video into `folder`."""
-    network = runtime.load(model, device, precision)
+    network = load(model, device, precision)
     folder.mkdir(parents=True, exist_ok=True)
     blurry, deblurred = folder / "blurry.mp4", folder / "deblurred.mp4"
     sharp = []

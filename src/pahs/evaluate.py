@@ -22,12 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pahs import __version__, runtime, weights
-from pahs.atomic import write_whole
+from pahs import __version__
 from pahs.data.layouts import Kind, Layout, PairedDataset, Sequence, Split, open_dataset
 from pahs.engine import stream
 from pahs.errors import PahsError
-from pahs.evaluation_report import (
+from pahs.evaluation.flops import flops_per_frame, parameters
+from pahs.evaluation.metrics import flicker, psnr, ssim
+from pahs.evaluation.report import (
     REPLACE_PERIOD,
     EvaluateOptions,
     Evaluation,
@@ -39,14 +40,17 @@ from pahs.evaluation_report import (
     read_json,
     write_json,
 )
-from pahs.flops import flops_per_frame, parameters
-from pahs.metrics import flicker, psnr, ssim
+from pahs.files import write_whole
 from pahs.networks.contract import Deblurrer
 from pahs.progress import Advance, bar
+from pahs.runtime import weights
+from pahs.runtime.device import choose_device
+from pahs.runtime.load import default_model, load
+from pahs.runtime.precision import DTYPES
 
 __all__ = ["EvaluateOptions", "Evaluation", "evaluate", "markdown_table", "read_json", "run", "write_json"]
 
-_PRECISIONS = {dtype: name for name, dtype in runtime.DTYPES.items()}
+_PRECISIONS = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def evaluate(
@@ -115,8 +119,8 @@ def run(
     """`pahs evaluate`: score a model by name or file, write what was asked for, and print the table."""
     options = EvaluateOptions(look_ahead, every_second, replace_neighbour, limit)
     dataset = open_dataset(data, layout, split, kind)
-    name = runtime.default_model(runtime.choose_device(device)) if model == "auto" else model
-    network = runtime.load(name, device, precision)
+    name = default_model(choose_device(device)) if model == "auto" else model
+    network = load(name, device, precision)
     result = evaluate(
         network,
         dataset,

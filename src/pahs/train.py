@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from pahs import weights
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
+from pahs.runtime import weights
 from pahs.training.checkpoint import write_atomically
 from pahs.training.initial import scale_weights
 from pahs.training.logbook import Logbook, ticker
@@ -207,7 +207,7 @@ def command(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.bench_step:
-            from pahs.training.bench_step import bench_step  # it needs this module
+            from pahs.benchmarks.training_step import bench_step  # it needs this module
 
             recipe = load_recipe(options.recipe, options.sets)
             bench_step(setup(recipe), recipe, options.bench_step, Path(options.out or "runs/bench-step"))

@@ -16,14 +16,16 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from pahs import runtime, weights
+from pahs.benchmarks.conditions import BenchConfig, conditions, moving_texture, settle, tf32
 from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
 from pahs.benchmarks.reference import literal_stream
-from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, tf32
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
-from pahs.engine import longest_chunk, stream
+from pahs.engine import stream
+from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
 from pahs.networks import PAHS, PRESETS
+from pahs.runtime import weights
+from pahs.runtime.precision import DTYPES
 
 HELD = 24
 """Frames of the clip that goes round and round."""
@@ -179,7 +181,7 @@ def compare(
     for trial in plan:
         with tf32(trial.tf32):
             before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-            placed = copy.deepcopy(network).to(device, runtime.DTYPES[trial.precision])
+            placed = copy.deepcopy(network).to(device, DTYPES[trial.precision])
             if trial.channels_last:
                 placed = placed.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             outputs = trial.outputs(placed, cycle(clip))
@@ -194,7 +196,7 @@ def compare(
             if trial is plan[-1]:
                 stages = time_stages(placed, outputs, frames, work, device)
                 flops = sum(stage.flops for stage in stages)  # memory may have made chunks shorter
-            rate = matrix_rate(device, runtime.DTYPES[trial.precision])
+            rate = matrix_rate(device, DTYPES[trial.precision])
             precision = "tf32" if trial.tf32 else trial.precision
             row = Contender(trial.name, precision, flops, rate, frames, seconds, peak)
             if trial.against:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from pahs.benchmarks.setup import moving_texture
+from pahs.benchmarks.conditions import moving_texture
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
@@ -77,7 +77,7 @@ def check_pyav(option: str) -> None:
 def make_clip(path: Path, frames: int, width: int, height: int) -> None:
     """A moving texture of even size: to and fro, so that it is as long as it must be without a cut."""
     from pahs.video import EncodeOptions
-    from pahs.video.plain import write_video
+    from pahs.video.write_video import write_video
 
     texture = moving_texture(min(frames, LOOP), height // 2 * 2, width // 2 * 2, torch.device("cpu"))
     there_and_back = texture + texture[-2:0:-1]
@@ -86,9 +86,9 @@ def make_clip(path: Path, frames: int, width: int, height: int) -> None:
 
 def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> FileRates:
     """Each stage alone, then the whole; the written videos are thrown away."""
-    from pahs.job import deblur_file
+    from pahs.deblur import deblur_file
     from pahs.video import Frame, VideoReader, VideoWriter
-    from pahs.video.middle import batch_size, changed, in_batches
+    from pahs.video.batches import batch_size, changed, in_batches
 
     device = next(network.parameters()).device
     with VideoReader(file) as reader:

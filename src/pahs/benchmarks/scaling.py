@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.setup import BenchConfig, conditions, moving_texture, settle, wait
+from pahs.benchmarks.conditions import BenchConfig, conditions, moving_texture, settle, wait
 from pahs.engine import stream
 from pahs.networks import Deblurrer
 
@@ -144,7 +144,7 @@ def plot(result: Scaling, path: Path) -> None:
     """A picture of both tables: time, and memory where it was measured, over pixels and over frames."""
     from PIL import Image, ImageDraw
 
-    from pahs.atomic import write_whole
+    from pahs.files import write_whole
 
     columns = (
         ("megapixels", [p.megapixels for p in result.sizes], result.sizes),

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from pahs.benchmarks.conditions import wait
 from pahs.benchmarks.reference import literal_stream
-from pahs.benchmarks.setup import wait
 from pahs.networks import PAHS, Deblurrer
 
 STAGES = ("extract", "propagate", "reconstruct")

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pahs.data.flow import interpolate, optical_flow, unreliable_share
-from pahs.data.light import to_display, to_light
+from pahs.data.gamma import to_display, to_light
 from pahs.errors import PahsError
 
 CUT = 0.15

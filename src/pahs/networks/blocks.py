@@ -8,21 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.networks import fused
+from pahs.kernels import ops
 
 
 class Conv(nn.Conv2d):
     """A convolution whose bias costs little extra on a GPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return fused.conv(self, x)
+        return ops.conv(self, x)
 
 
 class ConvTranspose(nn.ConvTranspose2d):
     """A transposed convolution whose bias costs little extra on a GPU."""
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        if output_size is not None or not fused.pays(x, self.weight):
+        if output_size is not None or not ops.pays(x, self.weight):
             return super().forward(x, output_size)
         arguments: tuple[Any, ...] = (
             self.stride,
@@ -31,7 +31,7 @@ class ConvTranspose(nn.ConvTranspose2d):
             self.groups,
             self.dilation,
         )
-        return fused.plus(F.conv_transpose2d(x, self.weight, None, *arguments), self.bias)
+        return ops.plus(F.conv_transpose2d(x, self.weight, None, *arguments), self.bias)
 
 
 def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Conv:
@@ -53,7 +53,7 @@ class ResidualBlock(nn.Module):
         self.second = conv(channels, channels, kernel)
 
     def forward(self, x: Tensor) -> Tensor:
-        return fused.conv_add(self.second, fused.conv_relu(self.first, x), x)
+        return ops.conv_add(self.second, ops.conv_relu(self.first, x), x)
 
 
 def residual_blocks(count: int, channels: int) -> nn.Sequential:
@@ -73,9 +73,9 @@ class SplitConv(nn.Conv2d):
 
     def of_first(self, a: Tensor) -> Tensor:
         weight = self.weight[:, : self.boundary]
-        if not fused.pays(a, weight):
+        if not ops.pays(a, weight):
             return F.conv2d(a, weight, self.bias, padding=1)
-        return fused.convolve(a, weight, self.bias)
+        return ops.convolve(a, weight, self.bias)
 
     def second(self) -> Tensor:
         """The weight of the second half, in one piece: cut it once where it is used several times."""
@@ -84,6 +84,6 @@ class SplitConv(nn.Conv2d):
     def add_second(self, of_first: Tensor, b: Tensor, weight: Tensor | None = None) -> Tensor:
         """of_first + conv_b(b); `weight` is `second()`, if the caller has it at hand."""
         weight = self.second() if weight is None else weight
-        if not fused.pays(b, weight):
-            return fused.add(F.conv2d(b, weight, padding=1), of_first)
-        return fused.convolve(b, weight, residual=of_first)
+        if not ops.pays(b, weight):
+            return ops.add(F.conv2d(b, weight, padding=1), of_first)
+        return ops.convolve(b, weight, residual=of_first)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pahs.networks import recorded
+from pahs.kernels import cuda_graph
+from pahs.kernels.streams import side_by_side
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.networks.parallel import side_by_side
 from pahs.networks.refine import RefineConfig, Refiner
 
 # Context that `extract` and `reconstruct` reach for, in pixels of the frame: the sum over their layers of
@@ -118,7 +118,7 @@ class Cell(nn.Module):
 
     def sweep(self, reads: Sequence[Tensors], state: Tensors | None) -> Iterator[Tensors]:
         """The state after every frame, in the given order; valid until the next one is asked for."""
-        return recorded.sweep(self, reads, self.start(reads[0]) if state is None else state)
+        return cuda_graph.sweep(self, reads, self.start(reads[0]) if state is None else state)
 
 
 class PAHS(Deblurrer):

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.networks import fused
+from pahs.kernels import ops
 from pahs.networks.blocks import Conv, double
 
 Attention = Literal["none", "non-local", "selective"]
@@ -75,7 +75,7 @@ class SNLA(nn.Module):
         if self.filter is None:
             return found
         layers = [x for x in self.filter if isinstance(x, nn.Linear)]
-        own = fused.kernels() if fused.possible(found, layers[0].weight) else None
+        own = ops.kernels() if ops.possible(found, layers[0].weight) else None
         if own is not None and found.shape[2] in (16, 32, 64, 128):
             found = found.contiguous()
             own.select_(found, q, k.mean(1, keepdim=True), [(x.weight, x.bias) for x in layers])
@@ -88,4 +88,4 @@ class SNLA(nn.Module):
         k, v = tokens(self.to_key(h)), tokens(self.to_value(h))
         found = self.select(attend(q, k, v), q, k)
         grid = found.transpose(1, 2).reshape(*h.shape[:2], h.shape[2] // STRIDE, h.shape[3] // STRIDE)
-        return fused.conv_add(self.merge, torch.cat([h, self.enlarge(grid)], 1), h)
+        return ops.conv_add(self.merge, torch.cat([h, self.enlarge(grid)], 1), h)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from pahs import weights
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
+from pahs.runtime import weights
 from pahs.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pahs.training.logbook import Logbook
 from pahs.training.recipe import Recipe

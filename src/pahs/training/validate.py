@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.errors import PahsError
-from pahs.metrics import psnr
+from pahs.evaluation.metrics import psnr
 from pahs.networks import Deblurrer
 from pahs.training.checkpoint import write_atomically
 from pahs.training.recipe import Recipe, ValidationSection

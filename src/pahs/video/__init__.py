@@ -8,9 +8,9 @@ from pahs.video.color import apply_change, to_rgb
 from pahs.video.encoder import EncodeOptions
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter
-from pahs.video.outputs import VIDEO_SUFFIXES, outputs_for
+from pahs.video.paths import VIDEO_SUFFIXES, outputs_for
+from pahs.video.pipeline import TransformReport, transform
 from pahs.video.reader import VideoReader, probe
-from pahs.video.transform import TransformReport, transform
 from pahs.video.writer import VideoWriter
 
 __all__ = [

@@ -3,10 +3,10 @@
 PyTorch runs a convolution, its bias, its ReLU and the sum of a residual block one after the other. At full resolution
 each of the small ones takes as long as the convolution itself. Ways around that, whichever suits a shape best:
 
-    pahs.networks.hopper    CUDA, for one kind of GPU: 16, 32 and 64 channels, everything at once
+    pahs.kernels.hopper    CUDA, for one kind of GPU: 16, 32 and 64 channels, everything at once
     PyTorch's cuDNN         bias and ReLU while the result is written
-    pahs.networks.cudnn     bias and residual sum, the same way
-    pahs.networks.kernels   Triton: few channels, where cuDNN fills its tiles with nothing, and loose sums
+    pahs.kernels.cudnn     bias and residual sum, the same way
+    pahs.kernels.triton   Triton: few channels, where cuDNN fills its tiles with nothing, and loose sums
 
 Elsewhere (CPU, float32, training) these are the plain layers; without gradients they reuse memory, because on a CPU a
 fresh page costs more than the sum that is written to it.
@@ -204,9 +204,9 @@ def _ordered(x: Tensor, residual: Tensor | None) -> bool:
 
 @cache
 def for_hopper() -> ModuleType | None:
-    """`pahs.networks.hopper`, tried once; None on other GPUs, and where it cannot be compiled."""
+    """`pahs.kernels.hopper`, tried once; None on other GPUs, and where it cannot be compiled."""
     try:
-        from pahs.networks import hopper
+        from pahs.kernels import hopper
 
         if torch.cuda.get_device_capability() != hopper.CAPABILITY:
             return None
@@ -225,9 +225,9 @@ def for_hopper() -> ModuleType | None:
 
 @cache
 def kernels() -> ModuleType | None:
-    """`pahs.networks.kernels`, tried once; None where they cannot be compiled, which is said in one line."""
+    """`pahs.kernels.triton`, tried once; None where they cannot be compiled, which is said in one line."""
     try:
-        from pahs.networks import kernels as own
+        from pahs.kernels import triton as own
 
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
         with torch.inference_mode():
@@ -252,9 +252,9 @@ Convolution = Callable[[Tensor, Tensor, Tensor, Tensor | None, int, int], Tensor
 
 @cache
 def direct_cudnn() -> Convolution | None:
-    """`pahs.networks.cudnn.conv_add`, tried once; None where it is out of reach."""
+    """`pahs.kernels.cudnn.conv_add`, tried once; None where it is out of reach."""
     try:
-        from pahs.networks.cudnn import conv_add
+        from pahs.kernels.cudnn import conv_add
 
         x = torch.ones(1, 8, 4, 4, device="cuda", dtype=torch.bfloat16).to(memory_format=torch.channels_last)
         weight = torch.ones(8, 8, 1, 1, device="cuda", dtype=torch.bfloat16).to(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pahs.transfer import fetch
+from pahs.kernels.streams import fetch
 
 THUMBNAIL = 16
 FIRST = 0.15

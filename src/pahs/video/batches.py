@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pahs.transfer import fetch, room, upload
+from pahs.kernels.streams import fetch, room, upload
 from pahs.video.color import Samples, as_arrays, as_tensors, change, rgb_of
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pahs import runtime
-from pahs.atomic import write_whole
 from pahs.errors import PahsError
+from pahs.files import write_whole
+from pahs.runtime.device import choose_device, cpu_name, limit_memory
+from pahs.runtime.precision import DTYPES, choose_dtype
 
 PIXELS_PER_FRAME = 5
 """How far the texture moves from one frame to the next."""
@@ -52,11 +53,11 @@ class BenchConfig:
 
 def settle(config: BenchConfig) -> BenchConfig:
     """The same with the device and the precision that `auto` stands for here."""
-    device = runtime.choose_device(config.device)
-    dtype = runtime.choose_dtype(config.precision, device)
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.precision, device)
     if config.memory is not None:
-        runtime.limit_memory(device, config.memory)
-    precision = next(key for key, value in runtime.DTYPES.items() if value == dtype)
+        limit_memory(device, config.memory)
+    precision = next(key for key, value in DTYPES.items() if value == dtype)
     return replace(config, device=str(device), precision=precision)
 
 
@@ -93,7 +94,7 @@ def wait(device: torch.device) -> None:
 def device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({runtime.cpu_name()}, threads: {torch.get_num_threads()})"
+    return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
 
 
 def conditions(config: BenchConfig, what: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from pahs import engine, runtime
-from pahs.networks import Deblurrer
 from pahs.progress import bar
-from pahs.video import EncodeOptions, TransformReport, outputs_for, transform
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from pahs.networks import Deblurrer
+    from pahs.video import EncodeOptions, TransformReport
 
 
 def deblur(
@@ -32,8 +33,12 @@ def deblur(
     Without `dst` the result lies beside the source. `model` is a name, a weights file, or a network that
     `pahs.load` returned, which then decides device and precision.
     """
+    from pahs.networks import Deblurrer
+    from pahs.runtime.load import load
+    from pahs.video import outputs_for
+
     ((source, target),) = outputs_for([Path(src)], Path(dst) if dst is not None else None)
-    network = model if isinstance(model, Deblurrer) else runtime.load(model, device, precision)
+    network = model if isinstance(model, Deblurrer) else load(model, device, precision)
     return deblur_file(network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet)
 
 
@@ -48,6 +53,11 @@ def deblur_file(
     quiet: bool = True,
 ) -> TransformReport:
     """One file with a network that is already loaded."""
+    import torch
+
+    from pahs import engine
+    from pahs.video import transform
+
     device = next(network.parameters(), torch.empty(0)).device
 
     with bar(source.name, None, quiet=quiet) as advance:

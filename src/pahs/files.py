@@ -1,7 +1,8 @@
-"""Files that appear under their name only when they are complete."""
+"""Files that appear under their name only when they are complete, and the folder for what can be made again."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,3 +22,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Where measured speeds and compiled kernels are kept: $XDG_CACHE_HOME/pahs or ~/.cache/pahs; it need not exist."""
+    chosen = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return (Path(chosen) if chosen else Path.home() / ".cache") / "pahs"
+    except RuntimeError:
+        raise PahsError("no cache folder: this user has no home; set XDG_CACHE_HOME") from None

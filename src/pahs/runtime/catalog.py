@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from pahs.networks import PRESETS
-from pahs.weights import bundled
+from pahs.runtime.weights import bundled
 
 
 @dataclass(frozen=True)

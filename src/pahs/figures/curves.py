@@ -1,6 +1,6 @@
 """Curves of training runs as one picture: a row for each run, its loss on the left, its validation on the right.
 
-python -m pahs.training.curves runs/s2/metrics.jsonl runs/t3/metrics.jsonl -o curves.png
+python -m pahs.figures.curves runs/s2/metrics.jsonl runs/t3/metrics.jsonl -o curves.png
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw
 
-from pahs.atomic import write_whole
 from pahs.errors import PahsError
+from pahs.files import write_whole
 
 PANEL = (480, 220)
 LEFT, RIGHT, TOP, BOTTOM = 70, 20, 30, 34
@@ -84,7 +84,7 @@ def panel(pen: ImageDraw.ImageDraw, corner: tuple[int, int], title: str, points:
 
 
 def command(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m pahs.training.curves", description="Draw training runs.")
+    parser = argparse.ArgumentParser(prog="python -m pahs.figures.curves", description="Draw training runs.")
     parser.add_argument("logs", nargs="+", type=Path, help="metrics.jsonl of each run")
     parser.add_argument("--output", "-o", type=Path, required=True, metavar="PNG")
     wish = parser.parse_args(arguments)

@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pahs.atomic import write_whole
-from pahs.cache import folder
 from pahs.errors import PahsError
+from pahs.files import cache_folder, write_whole
 
 CHANNELS = (64, 32, 16)
 CAPABILITY = (9, 0)
@@ -132,14 +131,14 @@ def kernel(device: int, group: int, half: bool) -> c_void_p:
 @cache
 def compiled(group: int, half: bool) -> bytes:
     """The source as machine code; from the cache folder, where an earlier run has left it."""
-    source = files("pahs.networks").joinpath("hopper.cu").read_bytes()
+    source = files("pahs.kernels").joinpath("hopper.cu").read_bytes()
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17", b"-DGROUP=%d" % group, b"-DHALF=%d" % half]
     key = hashlib.sha256(b"\n".join([source, *options, str(torch.version.cuda).encode()])).hexdigest()
     with suppress(OSError, PahsError):
-        return (folder() / f"{key}.cubin").read_bytes()
+        return (cache_folder() / f"{key}.cubin").read_bytes()
     binary = compile_source(source, options)
     with suppress(PahsError):  # nowhere to write: the next run compiles again
-        write_whole(folder() / f"{key}.cubin", lambda partial: partial.write_bytes(binary))
+        write_whole(cache_folder() / f"{key}.cubin", lambda partial: partial.write_bytes(binary))
     return binary
 
 

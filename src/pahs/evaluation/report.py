@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pahs import configs
-from pahs.atomic import write_whole
 from pahs.errors import PahsError
+from pahs.files import write_whole
 
 FORMAT = "pahs-evaluation-3"
 REPLACE_PERIOD = 5

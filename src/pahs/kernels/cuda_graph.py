@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from pahs.networks import fused
+from pahs.kernels import ops
 from pahs.networks.contract import Tensors
 
 log = logging.getLogger(__name__)
@@ -84,14 +84,14 @@ class Recording:
             )
             side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(side), fused.recording():
+            with torch.cuda.stream(side), ops.recording():
                 for _ in range(WARM_UP):
                     cell.step(self.read, self.state)
             torch.cuda.synchronize(device)
             graph = torch.cuda.CUDAGraph()
             # Other threads, such as one that decodes, may go on talking to the device.
             capture = torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local")
-            with capture, fused.recording():
+            with capture, ops.recording():
                 for mine, x in zip(self.state, cell.step(self.read, self.state), strict=True):
                     mine.copy_(x)
             self.graph = graph

@@ -1,6 +1,6 @@
 """How many times as fast as in float32 this CPU runs a network in another precision.
 
-    python -m pahs.probe bfloat16
+    python -m pahs.runtime.probe bfloat16
 
 This is for a process of its own: some processors announce matrix instructions that they cannot run, and the process
 dies of them. `pahs.runtime.cpu_speed` starts it.

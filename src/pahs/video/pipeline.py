@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from pahs.errors import PahsError
+from pahs.video.batches import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.channel import Channel, Closed
 from pahs.video.encoder import EncodeOptions
 from pahs.video.frames import FrameSink, FrameSource, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter, refuse_single_image
-from pahs.video.middle import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.reader import VideoReader
 from pahs.video.writer import VideoWriter
 

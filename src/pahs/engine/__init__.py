@@ -1,0 +1,5 @@
+"""Frames in, sharp frames out, in bounded memory: what every front end runs."""
+
+from pahs.engine.stream import stream
+
+__all__ = ["stream"]

@@ -1,0 +1,1 @@
+"""Scores, and the reports that are made of them."""

@@ -1,0 +1,1 @@
+"""Plots, made with matplotlib."""

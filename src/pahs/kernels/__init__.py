@@ -1,0 +1,1 @@
+"""What runs on a GPU: fused operations, CUDA graphs, streams. Networks know `ops` alone."""

@@ -1,0 +1,92 @@
+"""The precision that a network runs in: chosen here, once, for every front end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+from pahs.errors import PahsError
+from pahs.files import cache_folder, write_whole
+from pahs.runtime.device import cpu_name, cpuinfo
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+PROBE_SECONDS = 120
+FASTER = 1.2
+"""How many times as fast as float32 a precision must be before `auto` takes it on a CPU."""
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
+    if precision != "auto" and precision not in DTYPES:
+        raise PahsError(f"--precision {precision}: choose auto, fp32, bf16 or fp16")
+    if device.type == "cuda":
+        if precision != "auto":
+            return DTYPES[precision]
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
+    if precision == "auto":
+        return torch.bfloat16 if cpu_speed("bfloat16") >= FASTER else torch.float32
+    dtype = DTYPES[precision]
+    if dtype != torch.float32 and not cpu_speed(str(dtype).removeprefix("torch.")):
+        raise PahsError(f"--precision {precision}: this CPU cannot run it; use --precision fp32")
+    return dtype
+
+
+@functools.cache
+def cpu_speed(dtype: str) -> float:
+    """How many times as fast as float32 a network runs in `dtype` on this CPU; 0 where it does not run.
+
+    Tried in a child process, which takes seconds: the answer is remembered in the user's cache folder.
+    """
+    known = recall(dtype)
+    if known is not None:
+        return known
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "pahs.runtime.probe", dtype],
+            capture_output=True,
+            check=True,
+            timeout=PROBE_SECONDS,
+            text=True,
+        )
+        speed = float(child.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0.0
+    remember(dtype, speed)
+    return speed
+
+
+def recall(dtype: str) -> float | None:
+    """What `remember` was told on this CPU with this PyTorch, if anything."""
+    known = _remembered().get(f"{_this_cpu()}, {dtype}")
+    return float(known) if isinstance(known, int | float) else None
+
+
+def remember(dtype: str, speed: float) -> None:
+    text = json.dumps({**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}, indent=1)
+    with suppress(PahsError):  # nowhere to write: the next run tries again
+        write_whole(_memory(), lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+
+
+def _remembered() -> dict[str, object]:
+    with suppress(OSError, ValueError, PahsError):
+        found = json.loads(_memory().read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _memory() -> Path:
+    return cache_folder() / "cpu.json"
+
+
+def _this_cpu() -> str:
+    # Machines that share a home may have processors of one name and different abilities.
+    abilities = zlib.crc32((cpuinfo("flags") or cpuinfo("Features")).encode())
+    return f"{cpu_name()} {abilities:08x}, {torch.get_num_threads()} threads, torch {torch.__version__}"
