@@ -16,7 +16,7 @@ from pahs.data.layouts import PairedDataset, open_dataset, read_image
 from pahs.errors import PahsError
 from pahs.evaluate import EvaluateOptions, _passes, evaluate, markdown_table, read_json, run, write_json
 from pahs.evaluation.flops import CLIP, flops_per_frame, parameters
-from pahs.evaluation.metrics import psnr, ssim
+from pahs.evaluation.metrics import PSNR_CAP, psnr, ssim
 from pahs.evaluation.report import REPLACE_PERIOD
 from pahs.networks import PAHSConfig
 from pahs.networks.contract import Contract, Deblurrer, Tensors
@@ -157,12 +157,12 @@ def test_identical_frames_leave_the_mean_finite(root: Path, tmp_path: Path) -> N
     (root / "long" / "blur" / "0000.png").write_bytes(source.read_bytes())
     result = evaluate(Gain(), open_dataset(root), json_file=tmp_path / "r.json")
     long, short = result.sequences
-    assert short.mean.psnr is None
+    assert short.mean.psnr == PSNR_CAP
     assert short.mean.ssim == pytest.approx(1)
-    assert long.frames[0].psnr is None
-    assert long.mean.psnr == pytest.approx(np.mean([frame.psnr for frame in long.frames[1:]]))
-    assert result.mean_over_sequences.psnr == long.mean.psnr
-    assert " inf " in markdown_table(result)
+    assert long.frames[0].psnr == PSNR_CAP
+    assert long.mean.psnr == pytest.approx(np.mean([PSNR_CAP, *(frame.psnr for frame in long.frames[1:])]))
+    assert result.mean_over_sequences.psnr == pytest.approx((long.mean.psnr + PSNR_CAP) / 2)
+    assert " 100.00 " in markdown_table(result)
     assert read_json(tmp_path / "r.json") == result
 
 

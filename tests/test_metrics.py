@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from pahs.evaluation.metrics import psnr, ssim
+from pahs.evaluation.metrics import PSNR_CAP, mean_psnr, psnr, ssim
 
 extents = st.integers(11, 40)
 seeds = st.integers(0, 2**31)
@@ -76,6 +76,11 @@ def test_known_value_and_identity() -> None:
     picture, _ = two_pictures(16, 16, 0, 0.1)
     assert psnr(picture, picture) == math.inf
     assert ssim(picture, picture) == pytest.approx(1)
+
+
+def test_a_perfect_frame_leaves_the_mean_finite() -> None:
+    assert mean_psnr([math.inf, 20.0, PSNR_CAP + 50]) == pytest.approx((2 * PSNR_CAP + 20) / 3)
+    assert math.isnan(mean_psnr([]))
 
 
 def test_single_precision_is_computed_in_double() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from pahs.data.gamma import to_display, to_light
 from pahs.data.synthesis import Scene, expose
 from pahs.deblur import deblur_file
-from pahs.evaluation.metrics import psnr
+from pahs.evaluation.metrics import mean_psnr, psnr
 from pahs.progress import bar
 from pahs.runtime.load import load
 from pahs.video import VideoReader, to_rgb
@@ -81,8 +81,8 @@ def demo(
         deblurred,
         comparison,
         side_by_side,
-        float(np.mean([psnr(a, b) for a, b in zip(before, sharp, strict=True)])),
-        float(np.mean([psnr(a, b) for a, b in zip(after, sharp, strict=True)])),
+        mean_psnr(psnr(a, b) for a, b in zip(before, sharp, strict=True)),
+        mean_psnr(psnr(a, b) for a, b in zip(after, sharp, strict=True)),
         report.frames / report.seconds,
     )
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, is_dataclass, replace
@@ -27,7 +26,7 @@ from pahs.data.layouts import Kind, Layout, PairedDataset, Sequence, Split, open
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
-from pahs.evaluation.metrics import flicker, psnr, ssim
+from pahs.evaluation.metrics import capped, flicker, psnr, ssim
 from pahs.evaluation.report import (
     REPLACE_PERIOD,
     EvaluateOptions,
@@ -253,12 +252,11 @@ class _Pictures:
 
 def _score_frame(name: str, now: _Pictures, last: _Pictures | None) -> FrameScore:
     o, b, s = now.output, now.blurry, now.sharp
-    decibels = [None if math.isinf(x) else x for x in (psnr(o, s), psnr(b, s))]
     return FrameScore(
         frame=name,
-        psnr=decibels[0],
+        psnr=capped(psnr(o, s)),
         ssim=ssim(o, s),
-        blurry_psnr=decibels[1],
+        blurry_psnr=capped(psnr(b, s)),
         blurry_ssim=ssim(b, s),
         shift=_colour(o, b),
         true_shift=_colour(s, b),

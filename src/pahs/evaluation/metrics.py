@@ -6,6 +6,7 @@ Pictures are numpy arrays (H, W) or (H, W, C), or tensors (H, W) or (C, H, W); b
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Picture: TypeAlias = NDArray[Any] | Tensor
+
+PSNR_CAP = 100.0
+"""In dB. A frame that equals its ground truth, or nearly does, counts as this in a mean, which so stays finite."""
 
 _SIGMA = 1.5
 _RADIUS = 5
@@ -25,6 +29,17 @@ def psnr(a: Picture, b: Picture, data_range: float | None = None) -> float:
     x, y, peak = _prepare(a, b, data_range)
     error = float(torch.mean((x - y) ** 2))
     return math.inf if error == 0 else 10 * math.log10(peak**2 / error)
+
+
+def capped(decibels: float) -> float:
+    """The PSNR of one frame as it counts in a mean."""
+    return min(decibels, PSNR_CAP)
+
+
+def mean_psnr(decibels: Iterable[float]) -> float:
+    """The mean PSNR of frames, each of them capped; nan for no frames."""
+    values = [capped(x) for x in decibels]
+    return math.fsum(values) / len(values) if values else math.nan
 
 
 def ssim(a: Picture, b: Picture, data_range: float | None = None) -> float:

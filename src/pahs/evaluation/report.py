@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from pahs import configs
 from pahs.errors import PahsError
+from pahs.evaluation.metrics import mean_psnr
 from pahs.files import write_whole
 
-FORMAT = "pahs-evaluation-3"
+FORMAT = "pahs-evaluation-4"
 REPLACE_PERIOD = 5
 """With `replace_neighbour`, one frame of any five consecutive ones is sharp: one in the window of a windowed net."""
 
@@ -47,10 +48,10 @@ class FrameScore:
     """One frame on 8-bit RGB, beside the score of the blurry frame as it was shot."""
 
     frame: str
-    psnr: float | None
-    """dB; None: identical to the ground truth, which would be infinite."""
+    psnr: float
+    """In dB, capped as `metrics.capped` does."""
     ssim: float
-    blurry_psnr: float | None
+    blurry_psnr: float
     blurry_ssim: float
     shift: tuple[float, float, float]
     """Mean of output minus blurry frame, in levels of red, green and blue."""
@@ -63,11 +64,11 @@ class FrameScore:
 
 @dataclass(frozen=True)
 class Means:
-    """Averages; identical frames are left out of the mean PSNR, which is None when all are identical."""
+    """Averages over frames, or over the averages of sequences."""
 
-    psnr: float | None
+    psnr: float
     ssim: float
-    blurry_psnr: float | None
+    blurry_psnr: float
     blurry_ssim: float
     shift: tuple[float, float, float]
     true_shift: tuple[float, float, float]
@@ -179,9 +180,9 @@ def _means(scores: Sequence[FrameScore] | Sequence[Means]) -> Means:
         )
     )
     return Means(
-        psnr=_mean(x.psnr for x in scores),
+        psnr=mean_psnr(x.psnr for x in scores),
         ssim=_mean(x.ssim for x in scores) or 0.0,
-        blurry_psnr=_mean(x.blurry_psnr for x in scores),
+        blurry_psnr=mean_psnr(x.blurry_psnr for x in scores),
         blurry_ssim=_mean(x.blurry_ssim for x in scores) or 0.0,
         shift=shift,
         true_shift=true_shift,
@@ -191,7 +192,7 @@ def _means(scores: Sequence[FrameScore] | Sequence[Means]) -> Means:
 
 
 def write_json(evaluation: Evaluation, path: Path) -> None:
-    """All numbers of all frames, with a summary in front; infinite PSNR is null."""
+    """All numbers of all frames, with a summary in front."""
     summary = {
         "protocol": evaluation.protocol,
         "complete": evaluation.complete,
@@ -264,9 +265,8 @@ def _beside(mean: Means) -> str:
 
 
 def _row(name: str, frames: int, mean: Means) -> tuple[str, ...]:
-    gain = "" if mean.psnr is None or mean.blurry_psnr is None else f"{mean.psnr - mean.blurry_psnr:+.2f}"
-    blurry, restored = ("inf" if x is None else f"{x:.2f}" for x in (mean.blurry_psnr, mean.psnr))
-    return name, str(frames), blurry, restored, gain, f"{mean.blurry_ssim:.4f}", f"{mean.ssim:.4f}"
+    decibels = (f"{mean.blurry_psnr:.2f}", f"{mean.psnr:.2f}", f"{mean.psnr - mean.blurry_psnr:+.2f}")
+    return name, str(frames), *decibels, f"{mean.blurry_ssim:.4f}", f"{mean.ssim:.4f}"
 
 
 def _pad(row: tuple[str, ...], widths: list[int]) -> list[str]:

@@ -20,13 +20,11 @@ from torch import Tensor
 
 from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.errors import PahsError
-from pahs.evaluation.metrics import psnr
+from pahs.evaluation.metrics import capped, psnr
 from pahs.networks import Deblurrer
 from pahs.training.checkpoint import write_atomically
 from pahs.training.recipe import Recipe, ValidationSection
 from pahs.training.sources import Photos, Share, SynthesisSource
-
-BEST_PSNR = 100.0
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,8 @@ def to_8_bits(frames: Tensor) -> Tensor:
 
 
 def frame_psnrs(a: Tensor, b: Tensor) -> list[float]:
-    """In dB; equal frames count as 100, so that a mean stays finite."""
-    return [min(psnr(x, y), BEST_PSNR) for x, y in zip(a, b, strict=True)]
+    """In dB, as they count in a mean."""
+    return [capped(psnr(x, y)) for x, y in zip(a, b, strict=True)]
 
 
 def save_samples(
