@@ -15,12 +15,14 @@ from pahs.networks.ovd import OVDConfig
 from pahs.networks.pwcnet import PWCConfig
 from pahs.networks.tsp import TSPConfig
 from pahs.runtime import weights
-from pahs.train import make_model, train
+from pahs.train import train
 from pahs.training import losses
 from pahs.training.losses import restoration_loss
 from pahs.training.recipe import OptimSection
 from pahs.training.recipe_file import load_recipe, parse_recipe, to_toml
-from pahs.training.step import EagerStep, Objective, Update
+from pahs.training.setup import make_model
+from pahs.training.step import EagerStep, Objective
+from pahs.training.update import Update
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 NARROW = {

@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from pahs.networks import PAHS, Deblurrer, PAHSConfig
+from pahs.training.capture import CapturedStep, Compiled, frames_last
 from pahs.training.initial import scale_weights
 from pahs.training.losses import restoration_loss
 from pahs.training.recipe import OptimSection
-from pahs.training.step import CapturedStep, Compiled, EagerStep, Objective, Update, frames_last, prepare
+from pahs.training.setup import prepare
+from pahs.training.step import EagerStep, Objective
+from pahs.training.update import Update
 
 OPTIM = OptimSection(name="adamw", lr=1e-2, clip=1.0, ema=0.9, weight_decay=0.1)
 

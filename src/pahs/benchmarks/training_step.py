@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pahs.train import make_model, make_step
 from pahs.training.checkpoint import write_atomically
 from pahs.training.recipe import Recipe
 from pahs.training.schedule import ema_decay, learning_rate
+from pahs.training.setup import make_model, make_step
 from pahs.training.sources import Batch, Share, open_photos, open_source
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A training run's objects, and what happens to them between steps: validation, checkpoints, the end."""
+"""A training run: its objects, and what it does between steps (logging, validation, checkpoints)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from torch import Tensor
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
 from pahs.runtime import weights
+from pahs.training import schedule
+from pahs.training.capture import CapturedStep, Compiled, Step
 from pahs.training.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from pahs.training.logbook import Logbook
 from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import differences, parse_recipe, to_toml
-from pahs.training.schedule import Clock, progress
+from pahs.training.schedule import Clock
+from pahs.training.setup import prepare
 from pahs.training.sources import Source
-from pahs.training.step import Compiled, Step, Update
+from pahs.training.update import Update
 from pahs.training.validate import Clip, Scores, save_samples, validate
 
 if TYPE_CHECKING:
@@ -29,151 +32,176 @@ if TYPE_CHECKING:
 
 LAST, BEST, FINAL = "last.ckpt", "best.safetensors", "weights.safetensors"
 FIXED = ("model.", "data.", "train.batch", "train.seed")
-"""What a resumed run may not change; everything else it may."""
+"""What a resumed run may not change; it may change everything else."""
 FREE = ("data.root", "data.workers")
 
 
 @dataclass
 class Run:
-    """The objects of a training run."""
+    """The objects of a training run, and how far it has come."""
 
+    fabric: Fabric
     recipe: Recipe
     out: Path
     model: Deblurrer
     source: Source
     clips: list[Clip]
-    """Validation, this process's part."""
+    """This process's share of the validation clips."""
     update: Update
     step: Step
     compiled: Compiled | None
     clock: Clock
     book: Logbook
-    steps: int
-    """Length of the run; 0: only minutes limit it."""
     made: int = 0
     """Steps made so far."""
     best_psnr: float = -1.0
-    assessed: tuple[int, Scores] = (-1, Scores(0, 0.0, 0.0))
+    validated: tuple[int, Scores] = (-1, Scores(0, 0.0, 0.0))
     """Step and result of the last validation."""
     saved_at: float = field(default_factory=time.monotonic)
     """When the last checkpoint was written."""
-    recorded: tuple[int, float] = (0, 0.0)
+    logged: tuple[int, float] = (0, 0.0)
     """Step and time of the last line of metrics."""
 
+    @property
+    def steps(self) -> int:
+        """Length of the run; 0: only minutes limit it."""
+        return schedule.total_steps(self.recipe.train, self.source.steps_per_epoch)
 
-def how_far(fabric: Fabric, run: Run) -> float:
-    """In [0, 1]; the same number in every process, so that all use one learning rate and stop together."""
-    spent = run.clock.spent(run.recipe.train.max_minutes)
-    if run.recipe.train.max_minutes and fabric.world_size > 1:
-        spent = fabric.broadcast(spent)
-    return progress(run.made, run.steps, spent)
-
-
-def record(run: Run, lr: float) -> float:
-    """Write down what the last steps did; their mean loss."""
-    report = run.update.read()
-    step, since = run.recorded
-    run.recorded = (run.made, time.monotonic())
-    values = {
-        "loss": report.loss,
-        "lr": lr,
-        "gradient_norm": report.gradient_norm,
-        "skipped": report.skipped,
-        "seconds_per_step": (run.recorded[1] - since) / max(1, run.made - step),
-        "minutes": run.clock.elapsed() / 60,
-    }
-    run.book.write(run.made, values)
-    if report.longest_row >= run.recipe.train.max_bad_steps:
-        kept = run.out / LAST
-        state = f"{kept} holds the last good state" if kept.exists() else "no checkpoint was written yet"
-        raise PahsError(
-            f"{report.longest_row} steps in a row were not finite, up to step {run.made}; lower optim.lr or set "
-            f"optim.clip ({state})"
+    def prepare(self) -> None:
+        """Compile, warm up and capture the step; the source then starts again with the same batch."""
+        millions = sum(p.numel() for p in self.model.parameters()) / 1e6
+        self.book.say(
+            f"{self.recipe.model.preset}: {millions:.2f} M parameters on "
+            f"{self.fabric.world_size} x {self.fabric.device.type}, "
+            f"{'captured' if isinstance(self.step, CapturedStep) else 'eager'} steps"
         )
-    if report.skipped_now:
-        run.book.say(f"step {run.made}  {report.skipped_now} steps were not finite and changed nothing")
-    return report.loss
+        position = self.source.state_dict()
+        self.step, self.compiled = prepare(self.step, self.compiled, self.source.batch(), self.book.say)
+        self.source.load_state_dict(position)
+        self.clock.prepared()
+        self.logged = (self.made, time.monotonic())
 
+    def progress(self) -> float:
+        """In [0, 1]; the same number in every process, so that all use one learning rate and stop together."""
+        max_minutes = self.recipe.train.max_minutes
+        spent = self.clock.spent(max_minutes)
+        if max_minutes and self.fabric.world_size > 1:
+            spent = self.fabric.broadcast(spent)
+        return schedule.progress(self.made, self.steps, spent)
 
-def due(run: Run) -> bool:
-    """Time for a checkpoint? Each process may answer for itself: only the first one writes."""
-    train = run.recipe.train
-    by_steps = bool(train.checkpoint_steps) and run.made % train.checkpoint_steps == 0
-    by_time = (
-        bool(train.checkpoint_minutes) and time.monotonic() - run.saved_at >= train.checkpoint_minutes * 60
-    )
-    return by_steps or by_time
+    def set_rates(self, done: float) -> float:
+        """Set the learning rate and the decay of the average for the next step; returns the learning rate."""
+        recipe, optim = self.recipe, self.recipe.optim
+        length = recipe.train.epochs or self.steps
+        lr = schedule.learning_rate(recipe.schedule, optim.lr, self.made, done, length)
+        self.update.set(lr, schedule.ema_decay(optim.ema, self.made))
+        return lr
 
+    def log(self, lr: float) -> float:
+        """Write a line of metrics about the steps since the last one; returns their mean loss."""
+        report = self.update.read()
+        step, since = self.logged
+        self.logged = (self.made, time.monotonic())
+        values = {
+            "loss": report.loss,
+            "lr": lr,
+            "gradient_norm": report.gradient_norm,
+            "skipped": report.skipped,
+            "seconds_per_step": (self.logged[1] - since) / max(1, self.made - step),
+            "minutes": self.clock.elapsed() / 60,
+        }
+        self.book.write(self.made, values)
+        if report.longest_row >= self.recipe.train.max_bad_steps:
+            kept = self.out / LAST
+            state = f"{kept} holds the last good state" if kept.exists() else "no checkpoint was written yet"
+            raise PahsError(
+                f"{report.longest_row} steps in a row were not finite, up to step {self.made}; "
+                f"lower optim.lr or set optim.clip ({state})"
+            )
+        if report.skipped_now:
+            self.book.say(f"step {self.made}  {report.skipped_now} steps were not finite and changed nothing")
+        return report.loss
 
-def assess(fabric: Fabric, run: Run) -> Scores:
-    """Validate the averaged weights, draw samples, and keep the weights if they are the best so far."""
-    drawn = run.recipe.validation.samples if fabric.is_global_zero else 0
-    with run.update.averaged(), run.compiled.paused() if run.compiled else nullcontext():
-        part, outputs = validate(run.model, run.clips, fabric.device, fabric.autocast)
-        sums = torch.tensor([part.frames, part.blurry, part.output], dtype=torch.float64)
-        if fabric.world_size > 1:
-            sums = cast(Tensor, fabric.all_reduce(sums.to(fabric.device), reduce_op="sum")).cpu()
-        scores = Scores(int(sums[0]), float(sums[1]), float(sums[2]))
-        if fabric.is_global_zero and scores.psnr_out > run.best_psnr:
-            weights.save(run.model, run.out / BEST, notes(run, scores))
-    run.best_psnr = max(run.best_psnr, scores.psnr_out)
-    run.assessed = (run.made, scores)
-    run.book.write(run.made, {"psnr_in": scores.psnr_in, "psnr_out": scores.psnr_out})
-    gain = scores.psnr_out - scores.psnr_in
-    run.book.say(f"step {run.made}  PSNR {scores.psnr_in:.3f} -> {scores.psnr_out:.3f} dB ({gain:+.3f})")
-    pictures = save_samples(run.out / "samples", run.made, run.clips[:drawn], outputs[:drawn])
-    for name, picture in pictures:
-        run.book.picture(f"samples/{name}", picture, run.made)
-    return scores
+    def validate(self) -> None:
+        """Validate the averaged weights, save samples, and keep the weights if they are the best so far."""
+        fabric, made = self.fabric, self.made
+        drawn = self.recipe.validation.samples if fabric.is_global_zero else 0
+        with self.update.averaged(), self.compiled.paused() if self.compiled else nullcontext():
+            part, outputs = validate(self.model, self.clips, fabric.device, fabric.autocast)
+            sums = torch.tensor([part.frames, part.blurry, part.output], dtype=torch.float64)
+            if fabric.world_size > 1:
+                sums = cast(Tensor, fabric.all_reduce(sums.to(fabric.device), reduce_op="sum")).cpu()
+            scores = Scores(int(sums[0]), float(sums[1]), float(sums[2]))
+            self.validated = (made, scores)
+            if fabric.is_global_zero and scores.psnr_out > self.best_psnr:
+                weights.save(self.model, self.out / BEST, self.notes())
+        self.best_psnr = max(self.best_psnr, scores.psnr_out)
+        self.book.write(made, {"psnr_in": scores.psnr_in, "psnr_out": scores.psnr_out})
+        gain = scores.psnr_out - scores.psnr_in
+        self.book.say(f"step {made}  PSNR {scores.psnr_in:.3f} -> {scores.psnr_out:.3f} dB ({gain:+.3f})")
+        for name, picture in save_samples(self.out / "samples", made, self.clips[:drawn], outputs[:drawn]):
+            self.book.picture(f"samples/{name}", picture, made)
 
+    def notes(self) -> dict[str, str]:
+        """The metadata of a weights file: how it was trained, and its last validation."""
+        scores = self.validated[1]
+        return {
+            "recipe": to_toml(self.recipe),
+            "steps": str(self.made),
+            "minutes": f"{self.clock.elapsed() / 60:.2f}",
+            "psnr_in": f"{scores.psnr_in:.4f}",
+            "psnr": f"{scores.psnr_out:.4f}",
+        }
 
-def notes(run: Run, scores: Scores) -> dict[str, str]:
-    """What a weights file says about its training."""
-    return {
-        "recipe": to_toml(run.recipe),
-        "steps": str(run.made),
-        "minutes": f"{run.clock.elapsed() / 60:.2f}",
-        "psnr_in": f"{scores.psnr_in:.4f}",
-        "psnr": f"{scores.psnr_out:.4f}",
-    }
+    def checkpoint_due(self) -> bool:
+        """Processes may answer differently: only the first one writes."""
+        train = self.recipe.train
+        by_steps = train.checkpoint_steps > 0 and self.made % train.checkpoint_steps == 0
+        minutes = (time.monotonic() - self.saved_at) / 60
+        return by_steps or 0 < train.checkpoint_minutes <= minutes
 
-
-def finish(fabric: Fabric, run: Run) -> None:
-    """The last validation, the last checkpoint, the final weights."""
-    step, scores = run.assessed
-    if step != run.made:
-        scores = assess(fabric, run)
-    save(fabric, run)
-    if fabric.is_global_zero:
-        with run.update.averaged():
-            weights.save(run.model, run.out / FINAL, notes(run, scores))
-    fabric.barrier()
-
-
-def save(fabric: Fabric, run: Run) -> None:
-    """Write the last checkpoint anew."""
-    run.saved_at = time.monotonic()
-    if not fabric.is_global_zero:
-        return
-    write_checkpoint(
-        Checkpoint(
-            step=run.made,
-            elapsed=run.clock.elapsed(),
-            preparing=run.clock.preparing,
-            model=run.model.state_dict(),
-            ema=run.update.ema,
-            optimizer=run.update.optimizer.state_dict(),
-            source=run.source.state_dict(),
+    def save(self) -> None:
+        """Replace the checkpoint by the present state."""
+        self.saved_at = time.monotonic()
+        if not self.fabric.is_global_zero:
+            return
+        checkpoint = Checkpoint(
+            step=self.made,
+            elapsed=self.clock.elapsed(),
+            preparing=self.clock.preparing,
+            model=self.model.state_dict(),
+            ema=self.update.ema,
+            optimizer=self.update.optimizer.state_dict(),
+            source=self.source.state_dict(),
             rng=torch.get_rng_state(),
-            best_psnr=run.best_psnr,
-            recipe=to_toml(run.recipe),
-        ),
-        run.out / LAST,
-    )
+            best_psnr=self.best_psnr,
+            recipe=to_toml(self.recipe),
+        )
+        write_checkpoint(checkpoint, self.out / LAST)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Continue from a checkpoint's state."""
+        self.model.load_state_dict(checkpoint.model)
+        self.update.load(checkpoint.optimizer, checkpoint.ema)
+        self.source.load_state_dict(checkpoint.source)
+        torch.set_rng_state(checkpoint.rng)
+        self.clock.before, self.clock.preparing = checkpoint.elapsed, checkpoint.preparing
+        self.made, self.best_psnr = checkpoint.step, checkpoint.best_psnr
+        self.book.say(f"resuming at step {self.made}")
+
+    def finish(self) -> None:
+        """Validate a last time, and write the last checkpoint and the final weights."""
+        if self.validated[0] != self.made:
+            self.validate()
+        self.save()
+        if self.fabric.is_global_zero:
+            with self.update.averaged():
+                weights.save(self.model, self.out / FINAL, self.notes())
+        self.fabric.barrier()
 
 
 def find_checkpoint(out: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
-    """The state to go on from; None: start anew."""
+    """The checkpoint to resume from; None: the run starts from its first step."""
     path = out / LAST
     if not path.exists():
         return None
@@ -187,13 +215,3 @@ def find_checkpoint(out: Path, recipe: Recipe, resume: bool) -> Checkpoint | Non
     if refused:
         raise PahsError(f"{path}: was trained with another {refused[0]}; restore it, or choose another --out")
     return checkpoint
-
-
-def restore(run: Run, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's state into the objects."""
-    run.model.load_state_dict(checkpoint.model)
-    run.update.load(checkpoint.optimizer, checkpoint.ema)
-    run.source.load_state_dict(checkpoint.source)
-    torch.set_rng_state(checkpoint.rng)
-    run.clock.before, run.clock.preparing = checkpoint.elapsed, checkpoint.preparing
-    run.made, run.best_psnr = checkpoint.step, checkpoint.best_psnr

@@ -1,0 +1,121 @@
+"""What a run is made of: the machine's devices and processes, the network and the training step."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import torch
+from torch import Tensor
+
+from pahs.errors import PahsError
+from pahs.networks import Deblurrer
+from pahs.runtime import weights
+from pahs.training.capture import CapturedStep, Compiled, Step
+from pahs.training.initial import scale_weights
+from pahs.training.recipe import Recipe
+from pahs.training.step import EagerStep, Objective
+from pahs.training.update import Update
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+
+def setup(recipe: Recipe) -> Fabric:
+    """Choose the device and the precision, and join the other processes: all that depends on the machine."""
+    train = recipe.train
+    if train.device == "cuda" and not torch.cuda.is_available():
+        raise PahsError('train.device is "cuda", but this PyTorch sees no CUDA GPU; use "cpu" or "auto"')
+    cuda = train.device != "cpu" and torch.cuda.is_available()
+    if cuda:
+        torch.set_float32_matmul_precision("high")
+        torch.backends.cudnn.benchmark = True
+    world, here = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    fabric = fabric_class()(
+        accelerator="cuda" if cuda else "cpu",
+        devices=here,
+        num_nodes=world // here,
+        strategy="ddp" if world > 1 else "auto",
+        precision="bf16-mixed" if train.precision == "bf16" and cuda else "32-true",
+    )
+    fabric.launch()
+    return fabric
+
+
+def fabric_class() -> type[Fabric]:
+    for name in ("lightning_fabric", "lightning.fabric"):
+        try:
+            found: type[Fabric] = importlib.import_module(name).Fabric
+            return found
+        except ImportError:
+            continue
+    raise PahsError("training needs lightning-fabric; install it with: pip install 'pahs[train]'")
+
+
+def make_model(recipe: Recipe) -> Deblurrer:
+    """Build the network and its first weights."""
+    torch.manual_seed(recipe.train.seed)
+    model = recipe.model.config.build()
+    if recipe.train.init == "scaled":
+        scale_weights(model)
+    if recipe.train.init_from:
+        start = weights.load(recipe.train.init_from)
+        try:
+            model.load_state_dict(start.state_dict())
+        except RuntimeError:
+            raise PahsError(
+                f"train.init_from = {recipe.train.init_from}: its network differs from model.preset = "
+                f"{recipe.model.preset}; use the same preset and [model.config]"
+            ) from None
+    if recipe.train.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return model
+
+
+def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update, Step, Compiled | None]:
+    """Make the fastest kind of step that the recipe and the machine allow."""
+    train, cuda = recipe.train, fabric.device.type == "cuda"
+    can_capture = cuda and fabric.world_size == 1
+    if train.step == "captured" and not can_capture:
+        raise PahsError('train.step is "captured", which needs exactly one CUDA GPU; use "auto"')
+    compiled = Compiled(model) if train.compile and cuda else None
+    update = Update(model, recipe.optim)
+    if can_capture and train.step != "eager":
+        objective = Objective(model.training_outputs, fabric.autocast, recipe.optim)
+        return update, CapturedStep(objective, update), compiled
+    wrapped = fabric.setup_module(model)
+    wrapped.mark_forward_method("training_outputs")
+    objective = Objective(wrapped.training_outputs, fabric.autocast, recipe.optim)
+
+    def mean(loss: Tensor) -> Tensor:
+        return cast(Tensor, fabric.all_reduce(loss)) if fabric.world_size > 1 else loss
+
+    return update, EagerStep(objective, update, fabric.backward, mean), compiled
+
+
+def prepare(
+    step: Step, compiled: Compiled | None, batch: tuple[Tensor, Tensor], say: Callable[[str], None]
+) -> tuple[Step, Compiled | None]:
+    """Warm a step up. If that fails, one line says why and the compiler is left out, then the capture."""
+    while True:
+        try:
+            step.prepare(*batch)
+            return step, compiled
+        except Exception as error:
+            reason = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+            if isinstance(error, torch.cuda.OutOfMemoryError):
+                raise PahsError(
+                    f"the GPU's memory is too small for a step; lower train.batch ({reason})"
+                ) from error
+            if compiled is not None:
+                say(f"going on without compiling, which failed ({reason})")
+                compiled.leave()
+                compiled = None
+            elif isinstance(step, CapturedStep):
+                say(f"going on without capturing, which failed ({reason})")
+                step = step.step
+            else:
+                raise
+            step.update.optimizer.zero_grad(set_to_none=True)
