@@ -132,11 +132,14 @@ def test_the_clip_has_detail_and_moves():
         (["--size", "8", "720"], "--size: width is 8"),
         (["--frames", "0"], "--frames 0"),
         (["--seconds", "0"], "--seconds 0"),
-        (["--device", "abacus"], "--device abacus"),
+        (["--device", "abacus"], '"abacus" for --device'),
+        (["--training-step", "recipe.toml", "--zoo"], "measured alone"),
+        (["--training-step", "recipe.toml"], "recipe.toml"),
+        (["--set", "train.batch=1"], "--training-step"),
     ],
 )
 def test_wrong_use_is_one_line(arguments, message, capsys):
-    assert bench.command(arguments) == 2
+    assert cli.main(["bench", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
 
@@ -149,19 +152,18 @@ def test_the_default_is_the_model_that_deblur_would_take(monkeypatch, capsys):
         return bench.Row(name, error="not run")
 
     monkeypatch.setattr(bench, "measure", note)
-    assert bench.command(["--size", "16", "16", "--device", "cpu"]) == 0
+    assert cli.main(["bench", "--size", "16", "16", "--device", "cpu"]) == 0
     assert asked == ["pahs-t"]
     assert table(capsys.readouterr().out)["pahs-t"][4] == "not run"
 
 
 @pytest.mark.parametrize("which", [[], ["--reference"]])
-def test_the_module_runs_where_neither_cyclopts_nor_av_is_installed(which, tmp_path):
-    for name in ("cyclopts", "av", "rich"):
-        (tmp_path / f"{name}.py").write_text("raise ImportError('not installed here')\n")
+def test_the_command_runs_where_av_is_not_installed(which, tmp_path):
+    (tmp_path / "av.py").write_text("raise ImportError('not installed here')\n")
     narrow = str(tmp_path / "narrow.safetensors")
     weights.save(PAHSConfig(width=6, shared_extractor=True, look_ahead=2).build(), narrow)
     done = subprocess.run(
-        [sys.executable, "-m", "pahs.bench", *which, "--model", narrow, *SMALL, "--seconds", "0.05"],
+        [sys.executable, "-m", "pahs", "bench", *which, "--model", narrow, *SMALL],
         capture_output=True,
         text=True,
         check=False,

@@ -149,7 +149,7 @@ def test_memory_is_shown_where_it_was_measured(narrow):
     ],
 )
 def test_wrong_use_is_one_line(arguments, message, capsys):
-    assert bench.command([*arguments, *SMALL]) == 2
+    assert cli.main(["bench", *arguments, *SMALL]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and message in error and error.count("\n") == 1
 

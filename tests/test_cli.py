@@ -236,7 +236,8 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["deblur"], ["demo"], ["models"], ["synthesize"], ["train"], ["evaluate"]]
+    "command",
+    [[], ["deblur"], ["demo"], ["models"], ["synthesize"], ["train"], ["curves"], ["evaluate"], ["bench"]],
 )
 def test_help_names_what_there_is(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0

@@ -18,9 +18,10 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from pahs.benchmarks.training_step import Timing, line
+from pahs.cli import main
 from pahs.errors import PahsError
 from pahs.runtime import weights
-from pahs.train import command, train
+from pahs.train import train
 from pahs.training.checkpoint import read_checkpoint, write_atomically, write_checkpoint
 from pahs.training.logbook import Logbook, Ticker
 from pahs.training.recipe_file import load_recipe
@@ -120,12 +121,12 @@ def test_a_run_killed_and_resumed_ends_with_the_same_weights(recipe: Path, tmp_p
     """SIGKILL in the middle, after a checkpoint at an arbitrary step; bit for bit the same in the end."""
     sets = ["--set", "train.steps=40", "--set", "train.checkpoint_steps=3"]
     whole = subprocess.Popen(
-        python("-m", "pahs.train", recipe, *sets, "--out", tmp_path / "whole"),
+        python("-m", "pahs", "train", recipe, *sets, "--output", tmp_path / "whole"),
         env=ENVIRONMENT,
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
-    killed = python("-m", "pahs.train", recipe, *sets, "--out", tmp_path / "killed")
+    killed = python("-m", "pahs", "train", recipe, *sets, "--output", tmp_path / "killed")
     process = subprocess.Popen(killed, env=ENVIRONMENT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while not (tmp_path / "killed" / "last.ckpt").exists():
         assert process.poll() is None, "the run ended before its first checkpoint"
@@ -148,10 +149,24 @@ def test_a_run_killed_and_resumed_ends_with_the_same_weights(recipe: Path, tmp_p
     assert steps[0] == steps[1], "the curve has every step once"
 
 
+def test_an_interrupted_run_says_how_to_go_on(recipe: Path, tmp_path: Path) -> None:
+    run = python("-m", "pahs", "train", recipe, "--set", "train.steps=100000", "-o", tmp_path / "run")
+    run += ["--set", "train.checkpoint_steps=1"]
+    process = subprocess.Popen(run, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "run" / "last.ckpt").exists():
+        assert process.poll() is None, "the run ended before its first checkpoint"
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.splitlines()[-1].startswith("interrupted: ") and "--resume" in error
+    assert "Traceback" not in error
+
+
 def test_two_processes_train_like_one_with_the_whole_batch(recipe: Path, tmp_path: Path) -> None:
     sets = ["--set", "train.batch=4", "--set", "data.streams=2", "--set", "train.max_minutes=30"]
     sets += ["--set", "schedule.kind=constant", "--set", "validation.clips=3"]
-    arguments = ["-m", "pahs.train", recipe, *sets, "--out"]
+    arguments = ["-m", "pahs", "train", recipe, *sets, "--output"]
     launcher = python("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     for name, start in (("one", python()), ("two", launcher)):
         command_line = [*start, *map(str, arguments), str(tmp_path / name)]
@@ -251,7 +266,16 @@ def test_the_command_says_what_is_wrong_and_exits_with_2(
     if torch.cuda.is_available() and told == "cuda":
         pytest.skip("there is a GPU here")
     assert (
-        command([str(recipe), "--out", str(tmp_path / "out"), *[x for s in sets for x in ("--set", s)]]) == 2
+        main(
+            [
+                "train",
+                str(recipe),
+                "--output",
+                str(tmp_path / "out"),
+                *[x for s in sets for x in ("--set", s)],
+            ]
+        )
+        == 2
     )
     error = capsys.readouterr().err
     assert told in error and error.startswith("error: ") and error.count("\n") == 1
@@ -261,15 +285,18 @@ def test_the_command_trains_and_reports(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    assert command([str(recipe), "--out", str(out), "--resume", "--set", "train.precision=bf16"]) == 0
+    assert (
+        main(["train", str(recipe), "--output", str(out), "--resume", "--set", "train.precision=bf16"]) == 0
+    )
     told = capsys.readouterr()
     assert told.out.strip() == str(out / "weights.safetensors")
     assert "fp32" in told.err and "ms/step" in told.err and "PSNR" in told.err
 
 
 def test_steps_are_timed(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command([str(recipe), "--out", str(tmp_path), "--bench-step", "3"]) == 0
-    content = json.loads((tmp_path / "step.json").read_text())
+    numbers = tmp_path / "step.json"
+    assert main(["bench", "--training-step", str(recipe), "--steps", "3", "--json", str(numbers)]) == 0
+    content = json.loads(numbers.read_text())
     assert content["steps"][0]["name"] == "eager" and len(content["steps"][0]["losses"]) == 3
     assert "ms/step" in capsys.readouterr().out
     failed = Timing("captured", 0, 0, 0, [], "RuntimeError: why")

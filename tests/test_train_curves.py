@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from pahs.cli import main
 from pahs.figures import curves
 
 LOG = "\n".join(
@@ -25,8 +26,8 @@ def test_a_run_becomes_a_row(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.jsonl").write_text(LOG)
-    logs = [str(tmp_path / name / "metrics.jsonl") for name in ("a", "b")]
-    assert curves.command([*logs, "-o", str(tmp_path / "out" / "curves.png")]) == 0
+    logs = [str(tmp_path / "a" / "metrics.jsonl"), str(tmp_path / "b")]
+    assert main(["curves", *logs, "-o", str(tmp_path / "out" / "curves.png")]) == 0
     picture = Image.open(tmp_path / "out" / "curves.png")
     assert picture.size == (2 * curves.PANEL[0], 2 * curves.PANEL[1])
     drawn = ink(picture)
@@ -46,6 +47,6 @@ def test_what_is_no_log_is_named(
     log = tmp_path / "metrics.jsonl"
     if content is not None:
         log.write_text(content)
-    assert curves.command([str(log), "-o", str(tmp_path / "curves.png")]) == 2
+    assert main(["curves", str(log), "-o", str(tmp_path / "curves.png")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {log}: ")
     assert not (tmp_path / "curves.png").exists()

@@ -1,10 +1,11 @@
 """Speed, memory and arithmetic of networks, side by side: one run, one table, the same frames for every network.
 
-    python -m pahs.bench --zoo --device cuda
-    python -m pahs.bench --model pahs-s runs/mine/weights.safetensors --size 640 360
-    python -m pahs.bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
-    python -m pahs.bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
-    python -m pahs.bench --clip 600                         a video file to another one: pahs.benchmarks.files
+    pahs bench --zoo --device cuda
+    pahs bench --model pahs-s runs/mine/weights.safetensors --size 640 360
+    pahs bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
+    pahs bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
+    pahs bench --clip 600                         a video file to another one: pahs.benchmarks.files
+    pahs bench --training-step recipes/debug.toml a step of training: pahs.benchmarks.training_step
 
 Timed is the network in the engine, as `pahs deblur` runs it: from the first frame given to the last frame returned,
 with frames that already lie on the device, and neither video files nor scene cuts.
@@ -12,7 +13,6 @@ with frames that already lie on the device, and neither video files nor scene cu
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
@@ -43,7 +43,6 @@ from pahs.networks import PRESETS, Deblurrer
 from pahs.runtime import weights
 from pahs.runtime.device import choose_device
 from pahs.runtime.load import default_model, load
-from pahs.runtime.malloc import keep_memory
 from pahs.runtime.precision import DTYPES
 
 PAPER_SPEED = {
@@ -254,10 +253,25 @@ class Task:
     plot: Path | None = None
     """Where `scaling` draws."""
     json_file: Path | None = None
+    training_step: Path | None = None
+    """A recipe whose training step is timed."""
+    sets: tuple[str, ...] = ()
+    """Values of that recipe to change."""
+    steps: int = 200
+    """How many steps of each kind are made."""
 
     def __post_init__(self) -> None:
         if sum((self.zoo, self.reference, self.scaling)) > 1:
             raise PahsError("--zoo, --reference and --scaling are three measurements; keep one of them")
+        if self.training_step is None and self.sets:
+            raise PahsError("--set: changes the recipe of --training-step; give both")
+        others = self.zoo or self.reference or self.scaling or self.from_file or self.names
+        if self.training_step is not None and others:
+            raise PahsError(
+                "--training-step: measured alone, and the recipe names the model; leave the rest out"
+            )
+        if self.steps < 1:
+            raise PahsError(f"--steps {self.steps}: use 1 or more")
         if self.zoo and self.names:
             raise PahsError("--zoo and --model are both given; keep one of them")
         if (self.reference or self.scaling) and len(self.names) > 1:
@@ -281,7 +295,14 @@ class Task:
 
 
 def run(task: Task, config: BenchConfig) -> None:
-    """What both command lines do: measure, tell on stderr how it goes, print the table, write the numbers."""
+    """Measure, tell on stderr how it goes, print the table, write the numbers."""
+    if task.training_step is not None:
+        from pahs.benchmarks.training_step import measure_recipe  # it needs what only training needs
+
+        content = measure_recipe(task.training_step, task.sets, task.steps)
+        if task.json_file is not None:
+            write_json(task.json_file, content)
+        return
     names = task.names or (default_model(choose_device(config.device)),)
     for name in names:
         check_model(name)
@@ -341,46 +362,3 @@ def file_report(model: str, film: Video, config: BenchConfig) -> tuple[str, dict
 
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-
-
-def command(arguments: Sequence[str] | None = None) -> int:
-    """`python -m pahs.bench`."""
-    default = BenchConfig()
-    parser = argparse.ArgumentParser(
-        prog="python -m pahs.bench", description="Speed, memory and arithmetic of networks."
-    )
-    add = parser.add_argument
-    add("--zoo", action="store_true", help="every model of `pahs models`")
-    add("--reference", action="store_true", help="the paper's inference as it is written, and ours")
-    add("--scaling", action="store_true", help="sizes up to --size, and up to ten times --frames")
-    add("--model", "-m", nargs="+", default=[], metavar="NAME", help="names or weights files")
-    add("--size", nargs=2, type=int, default=(default.width, default.height), metavar=("W", "H"))
-    add("--frames", type=int, default=default.frames, help="length of the clip at most")
-    add("--seconds", type=float, default=default.seconds, help="time for a model, about")
-    add(
-        "--file", type=Path, metavar="VIDEO", help="measure this from file to file, alone or with --reference"
-    )
-    add("--clip", type=int, metavar="FRAMES", help="the same with a video that is made for it")
-    add("--plot", type=Path, metavar="PNG", help="with --scaling: draw the curves here")
-    add("--json", type=Path, metavar="FILE", help="write every number here")
-    add("--device", default=default.device, help="auto, cpu or cuda")
-    add("--precision", default=default.precision, help="auto, fp32, bf16 or fp16")
-    add("--memory", type=float, metavar="GIB", help="use no more of the GPU's memory")
-    wish = parser.parse_args(arguments)
-    keep_memory()
-    try:
-        width, height = wish.size
-        config = BenchConfig(
-            width, height, wish.frames, wish.seconds, wish.device, wish.precision, wish.memory
-        )
-        names = tuple(wish.model)
-        task = Task(names, wish.zoo, wish.reference, wish.scaling, wish.file, wish.clip, wish.plot, wish.json)
-        run(task, config)
-    except PahsError as error:
-        say(f"error: {error}")
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(command())

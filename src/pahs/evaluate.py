@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pahs import __version__
-from pahs.data.layouts import Kind, Layout, PairedDataset, Sequence, Split, open_dataset
+from pahs.choices import AnyLayout, Kind, Split
+from pahs.data.layouts import PairedDataset, Sequence, open_dataset
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
@@ -100,7 +100,7 @@ def run(
     model: str,
     data: Path,
     *,
-    layout: Layout | Literal["auto"] = "auto",
+    layout: AnyLayout = "auto",
     split: Split | None = "test",
     kind: Kind = "blur",
     json_file: Path | None = None,

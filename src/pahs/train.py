@@ -2,16 +2,16 @@
 
 One GPU, or the CPU where there is none:
 
-    python -m pahs.train recipes/bundled.toml --set data.root=photos
+    pahs train recipes/bundled.toml --set data.root=photos
 
 One machine with 8 GPUs:
 
-    torchrun --standalone --nproc-per-node 8 -m pahs.train recipes/gopro.toml --set train.batch=8
+    torchrun --standalone --nproc-per-node 8 -m pahs train recipes/gopro.toml --set train.batch=8
 
 Two machines with 8 GPUs each; both run the same command, except for the rank (0 and 1):
 
     torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 --master-addr HOST0 --master-port 29500 \
-        -m pahs.train recipes/gopro.toml --set train.batch=16
+        -m pahs train recipes/gopro.toml --set train.batch=16
 
 `train.batch` is the whole batch, however many processes share it. After a kill, the same command with `--resume`
 continues from the last checkpoint.
@@ -19,9 +19,7 @@ continues from the last checkpoint.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,37 +94,3 @@ def fit(run: Run) -> None:
             elif run.checkpoint_due():
                 run.save()
     run.finish()
-
-
-def command(arguments: Sequence[str] | None = None) -> int:
-    """`python -m pahs.train`."""
-    parser = argparse.ArgumentParser(prog="python -m pahs.train", description="Train a network by a recipe.")
-    parser.add_argument("recipe", help="a TOML file, such as recipes/debug.toml")
-    parser.add_argument("--set", dest="sets", action="append", default=[], metavar="SECTION.KEY=VALUE")
-    parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint")
-    parser.add_argument(
-        "--out", "--output", "-o", metavar="DIR", help="the run's folder (default: runs/NAME)"
-    )
-    parser.add_argument(
-        "--bench-step", type=int, metavar="N", help="time N steps, eager and captured, instead"
-    )
-    options = parser.parse_args(arguments)
-    try:
-        if options.bench_step:
-            from pahs.benchmarks.training_step import bench_step
-
-            recipe = load_recipe(options.recipe, options.sets)
-            bench_step(setup(recipe), recipe, options.bench_step, Path(options.out or "runs/bench-step"))
-        else:
-            print(train(options.recipe, options.sets, options.resume, options.out))
-    except PahsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("stopped; the same command with --resume goes on from the last checkpoint", file=sys.stderr)
-        return 130
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(command())

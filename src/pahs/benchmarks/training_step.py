@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pahs.training.checkpoint import write_atomically
+from pahs.benchmarks.conditions import device_name, wait
 from pahs.training.recipe import Recipe
+from pahs.training.recipe_file import load_recipe
 from pahs.training.schedule import ema_decay, learning_rate
-from pahs.training.setup import make_model, make_step
+from pahs.training.setup import make_model, make_step, setup
 from pahs.training.sources import Batch, Share, open_photos, open_source
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ class Timing:
     """The traceback, where there are no numbers."""
 
 
-def bench_step(fabric: Fabric, recipe: Recipe, steps: int, out: Path) -> list[Timing]:
-    """Print a table, write `step.json` into `out`."""
+def measure_recipe(path: Path, sets: Sequence[str], steps: int) -> dict[str, object]:
+    """`pahs bench --training-step`: print a table, return its numbers."""
+    recipe = load_recipe(path, sets)
+    fabric = setup(recipe)
     cuda = fabric.device.type == "cuda"
     photos = open_photos(recipe, fabric.device)
     source = open_source(recipe, photos, Share(), fabric.device, print)
@@ -69,9 +71,8 @@ def bench_step(fabric: Fabric, recipe: Recipe, steps: int, out: Path) -> list[Ti
         print(line(timings[-1], timings[0]), flush=True)
     print(f"making a batch: {synthesis:.1f} ms", flush=True)
     print(where_the_time_goes(fabric, recipe, batches[0]), flush=True)
-    content = {"device": name_of(fabric.device), "batch_ms": synthesis, "steps": [asdict(t) for t in timings]}
-    write_atomically(out / "step.json", json.dumps(content, indent=1).encode())
-    return timings
+    device = device_name(fabric.device)
+    return {"device": device, "batch_ms": synthesis, "steps": [asdict(timing) for timing in timings]}
 
 
 def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Batch], steps: int) -> Timing:
@@ -143,12 +144,3 @@ def line(timing: Timing, reference: Timing) -> str:
         f"prepared in {timing.prepare_seconds:6.1f} s  last losses {sum(tail) / len(tail):.5f}  "
         f"losses apart {apart:.3f} %"
     )
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-
-
-def name_of(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

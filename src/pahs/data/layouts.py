@@ -16,17 +16,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from pahs.choices import AnyLayout, Kind, Layout, Split, check_choice
 from pahs.errors import PahsError
 
-Layout = Literal["gopro", "dvd", "reds", "bsd", "pairs"]
-Split = Literal["train", "test", "valid"]
-Kind = Literal["blur", "blur_gamma"]
 Frame = NDArray[np.uint8]
 
 DVD_TEST = (
@@ -114,7 +112,7 @@ class _Found:
 
 def open_dataset(
     root: str | os.PathLike[str],
-    layout: Layout | Literal["auto"] = "auto",
+    layout: AnyLayout = "auto",
     split: Split | None = None,
     kind: Kind = "blur",
     *,
@@ -130,12 +128,10 @@ def open_dataset(
     root = Path(root)
     if not root.is_dir():
         raise PahsError(f"{root}: no such folder; give the folder that the dataset was unpacked into")
-    if layout != "auto" and layout not in get_args(Layout):
-        raise PahsError(f"layout {layout!r} is unknown; choose auto or one of {', '.join(get_args(Layout))}")
-    if split is not None and split not in get_args(Split):
-        raise PahsError(f"split {split!r} is unknown; choose one of {', '.join(get_args(Split))}")
-    if kind not in get_args(Kind):
-        raise PahsError(f"kind {kind!r} is unknown; choose one of {', '.join(get_args(Kind))}")
+    check_choice("layout", layout, AnyLayout)
+    check_choice("kind", kind, Kind)
+    if split is not None:
+        check_choice("split", split, Split)
     chosen, found = _recognise(root, layout, kind, frozenset(dvd_test))
     found = _of_split(root, chosen, found, split)
     with ThreadPoolExecutor() as pool:
@@ -157,7 +153,7 @@ def read_image(path: str | os.PathLike[str]) -> Frame:
 
 
 def _recognise(
-    root: Path, layout: Layout | Literal["auto"], kind: Kind, dvd_test: frozenset[str]
+    root: Path, layout: AnyLayout, kind: Kind, dvd_test: frozenset[str]
 ) -> tuple[Layout, list[_Found]]:
     finders: dict[Layout, Callable[[], Iterator[_Found]]] = {
         "reds": lambda: _find_reds(root),

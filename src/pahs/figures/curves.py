@@ -1,13 +1,11 @@
 """Curves of training runs as one picture: a row for each run, its loss on the left, its validation on the right.
 
-python -m pahs.figures.curves runs/s2/metrics.jsonl runs/t3/metrics.jsonl -o curves.png
+pahs curves runs/s2 runs/t3 -o curves.png
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +34,8 @@ class Curves:
 
 
 def read(path: Path) -> Curves:
-    """A run's `metrics.jsonl`."""
+    """A run's `metrics.jsonl`, or the folder that holds it."""
+    path = path / "metrics.jsonl" if path.is_dir() else path
     try:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         loss = sorted((line["step"], line["loss"]) for line in lines if "loss" in line)
@@ -83,19 +82,7 @@ def panel(pen: ImageDraw.ImageDraw, corner: tuple[int, int], title: str, points:
     pen.text((right, bottom + 6), f"{last:g} steps", "gray", anchor="rt")
 
 
-def command(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m pahs.figures.curves", description="Draw training runs.")
-    parser.add_argument("logs", nargs="+", type=Path, help="metrics.jsonl of each run")
-    parser.add_argument("--output", "-o", type=Path, required=True, metavar="PNG")
-    wish = parser.parse_args(arguments)
-    try:
-        image = draw([read(path) for path in wish.logs])
-        write_whole(wish.output, lambda partial: image.save(partial, "PNG"))
-    except PahsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(command())
+def plot(runs: Sequence[Path], output: Path) -> None:
+    """Draw runs, given as their folders or their `metrics.jsonl`, into a PNG."""
+    image = draw([read(path) for path in runs])
+    write_whole(output, lambda partial: image.save(partial, "PNG"))

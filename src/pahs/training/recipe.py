@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from pahs.choices import AnyLayout, Device, Kind, Split
 from pahs.data.config import SynthesisConfig
-from pahs.data.layouts import Kind, Layout, Split
 from pahs.networks import PRESETS, ModelConfig
 from pahs.training.losses import LossKind
-
-AnyLayout = Literal["auto", Layout]
 
 
 def need(ok: bool, message: str) -> None:
@@ -152,7 +150,7 @@ class TrainSection:
     """Images lie channel by channel within a pixel: what convolutions on GPUs want."""
     init: Literal["torch", "scaled"] = "scaled"
     """The first weights: PyTorch's own, or scaled so that pictures pass undiminished, which learns sooner."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
     """auto: CUDA where there is a GPU."""
     checkpoint_minutes: float = 10.0
     """A checkpoint is written this often; also after every validation and at the end."""

@@ -206,12 +206,14 @@ def find_checkpoint(out: Path, recipe: Recipe, resume: bool) -> Checkpoint | Non
     if not path.exists():
         return None
     if not resume:
-        raise PahsError(f"{out}: holds a training already; add --resume to go on, or choose another --out")
+        raise PahsError(f"{out}: holds a training already; add --resume to go on, or choose another --output")
     checkpoint = read_checkpoint(path)
     before = parse_recipe(tomllib.loads(checkpoint.recipe))
     old, new = (tomllib.loads(to_toml(x)) for x in (before, recipe))
     changed = differences(old, new)
     refused = [name for name in changed if name.startswith(FIXED) and name not in FREE]
     if refused:
-        raise PahsError(f"{path}: was trained with another {refused[0]}; restore it, or choose another --out")
+        raise PahsError(
+            f"{path}: was trained with another {refused[0]}; restore it, or choose another --output"
+        )
     return checkpoint

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
+from pahs.choices import Codec, EncoderSpeed, check_choice
 from pahs.errors import PahsError
 from pahs.video.frames import Family, PixelLayout, VideoInfo
-
-CodecChoice = Literal["auto", "h264", "hevc", "vp9", "ffv1"]
-Preset = Literal[
-    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"
-]
 
 # Visually lossless: a viewer cannot tell the result from the model's output, at a sane size.
 _DEFAULT_CRF = {"libx264": 15, "libx264rgb": 15, "libx265": 17, "libvpx-vp9": 16}
@@ -28,24 +24,20 @@ _ENCODERS = {
 class EncodeOptions:
     """How the result is compressed."""
 
-    codec: CodecChoice = "auto"
+    codec: Codec = "auto"
     """auto: H.264 for 8 bit, HEVC for more and for RGB, VP9 in WebM and for odd sizes; or one of those, or FFV1."""
     crf: int | None = None
     """Quality, lower is better; None: visually lossless."""
-    preset: Preset = "veryfast"
+    preset: EncoderSpeed = "veryfast"
     """Speed against size, in the words of x264. A GPU restores faster than slower presets encode."""
     lossless: bool = False
     """Keep every sample exactly; files get many times larger."""
 
     def __post_init__(self) -> None:
-        if self.codec not in get_args(CodecChoice):
-            raise PahsError(
-                f"codec {self.codec!r} is unknown; choose from {', '.join(get_args(CodecChoice))}"
-            )
+        check_choice("codec", self.codec, Codec)
+        check_choice("preset", self.preset, EncoderSpeed)
         if self.crf is not None and not 0 <= self.crf <= 63:
             raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")
-        if self.preset not in get_args(Preset):
-            raise PahsError(f"preset {self.preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
 
 
 @dataclass(frozen=True)
@@ -157,7 +149,7 @@ def _settings(encoder: str, info: VideoInfo, options: EncodeOptions) -> dict[str
         return settings | ({"x264-params": fields} if fields else {})
     if encoder == "libvpx-vp9":
         # At its speed 5 libvpx takes longer than at 4.
-        speed = max(0, min(4, 7 - get_args(Preset).index(options.preset)))
+        speed = max(0, min(4, 7 - get_args(EncoderSpeed).index(options.preset)))
         settings = {"deadline": "good", "cpu-used": str(speed), "row-mt": "1", "b": "0"}
         return settings | ({"lossless": "1"} if options.lossless else {"crf": crf})
     return {"level": "3", "slicecrc": "1"}

@@ -1,0 +1,52 @@
+"""The application, and the options that several commands have in common."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Group, Parameter
+
+from pahs import __version__
+from pahs.choices import Device, Precision
+
+app = App(
+    name="pahs",
+    version=f"pahs {__version__}",
+    help="Turn a blurry video into a sharp one.\n\nStart with: `pahs deblur clip.mp4`",
+    help_epilogue="`pahs COMMAND --help` explains a command.",
+    default_parameter=Parameter(negative_iterable=()),
+    suppress_keyboard_interrupt=False,
+)
+app.register_install_completion_command(help="Install completion for this shell.")
+
+RUNNING = Group("Where and how it runs")
+ENCODING = Group("The video that is written")
+
+ModelOption = Annotated[
+    str, Parameter(alias="-m", help="A name from `pahs models`, or a .safetensors file. auto: by device.")
+]
+DeviceOption = Annotated[Device, Parameter(group=RUNNING, help="auto takes a CUDA GPU if there is one.")]
+PrecisionOption = Annotated[
+    Precision,
+    Parameter(group=RUNNING, help="auto: half precision on GPUs, and on CPUs that are faster with it."),
+]
+MemoryOption = Annotated[
+    float | None,
+    Parameter(group=RUNNING, help="GiB of the GPU's memory to use at most; all that is free by default."),
+]
+SetOption = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name="--set",
+        show_default=False,
+        help="Change one value of the recipe: section.key=value. Repeatable.",
+    ),
+]
+JsonOption = Annotated[Path | None, Parameter(name="--json", help="Write every number here.")]
+
+
+def say(line: str) -> None:
+    """Print a line that is not a result: to stderr."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,210 @@
+"""Commands for training and measuring: synthesize, train, curves, evaluate, bench."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pahs.choices import AnyLayout, Kind, Split
+from pahs.cli.options import (
+    DeviceOption,
+    JsonOption,
+    MemoryOption,
+    ModelOption,
+    PrecisionOption,
+    SetOption,
+    app,
+)
+
+
+@app.command
+def synthesize(
+    sources: Annotated[
+        list[Path], Parameter(name="SOURCE", help="Photos, sharp videos, or folders of either.")
+    ],
+    /,
+    *,
+    output: Annotated[Path, Parameter(alias="-o", help="Folder of the dataset.")],
+    count: Annotated[int, Parameter(help="Sequences made from photos.")] = 20,
+    frames: Annotated[int, Parameter(help="Frames of a sequence.")] = 20,
+    size: Annotated[tuple[int, int], Parameter(help="Width and height of frames made from photos.")] = (
+        640,
+        360,
+    ),
+    rate: Annotated[
+        float | None, Parameter(help="Folders hold the numbered frames of a sharp video at this rate.")
+    ] = None,
+    test_share: Annotated[float, Parameter(help="Share of the sequences that goes to test/.")] = 0.1,
+    seed: int = 0,
+    device: DeviceOption = "auto",
+    overwrite: Annotated[
+        bool, Parameter(negative="", help="Replace a dataset made with other options.")
+    ] = False,
+) -> None:
+    """Make blurry and sharp sequences from photos or sharp videos, in the GOPRO layout.
+
+    Photos are moved as a camera would move and averaged over the exposure; videos are interpolated in time first.
+    Writes a contact sheet to look at. A stopped run continues where it was.
+    """
+    from pahs.data.config import SynthesisConfig
+    from pahs.runtime.device import choose_device
+    from pahs.synthesize import synthesize as run
+
+    width, height = size
+    report = run(
+        sources,
+        output,
+        count=count,
+        config=SynthesisConfig(frames=frames, height=height, width=width),
+        folder_rate=rate,
+        test_share=test_share,
+        seed=seed,
+        device=choose_device(device),
+        overwrite=overwrite,
+    )
+    print(
+        f"{output}  {report.written} sequences written, {report.kept} kept, {report.skipped} stretches skipped"
+    )
+    print(f"look at {report.contact_sheet}")
+
+
+@app.command
+def train(
+    recipe: Annotated[Path, Parameter(name="RECIPE", help="A TOML file, such as recipes/debug.toml.")],
+    /,
+    *,
+    sets: SetOption = (),
+    output: Annotated[
+        Path | None, Parameter(alias="-o", help="Folder of the run. Default: runs/RECIPE.")
+    ] = None,
+    resume: Annotated[bool, Parameter(negative="", help="Go on from the last checkpoint.")] = False,
+) -> None:
+    """Train a network by a recipe; the result is one weights file.
+
+    For several GPUs or machines start it with torchrun, see docs/training.md.
+    """
+    from pahs.train import train as run
+
+    try:
+        print(run(recipe, sets, resume, output))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("the same command with --resume goes on from the last checkpoint") from None
+
+
+@app.command
+def curves(
+    runs: Annotated[
+        list[Path], Parameter(name="RUN", help="Folders of training runs, or their metrics.jsonl.")
+    ],
+    /,
+    *,
+    output: Annotated[Path, Parameter(alias="-o", help="PNG to write.")],
+) -> None:
+    """Draw training runs: a row for each, its loss on the left, its validation on the right."""
+    from pahs.figures.curves import plot
+
+    plot(runs, output)
+
+
+@app.command
+def evaluate(
+    *,
+    data: Annotated[Path, Parameter(help="Folder of blurry and sharp frames.")],
+    model: ModelOption = "auto",
+    layout: Annotated[AnyLayout, Parameter(help="auto recognises it by looking.")] = "auto",
+    split: Split = "test",
+    kind: Annotated[Kind, Parameter(help="Which of GOPRO's blurry versions.")] = "blur",
+    json_file: Annotated[
+        Path | None, Parameter(name="--json", help="Write every number here; a stopped run goes on from it.")
+    ] = None,
+    markdown: Annotated[Path | None, Parameter(help="Write the table here.")] = None,
+    strips: Annotated[Path | None, Parameter(help="Write comparison pictures into this folder.")] = None,
+    look_ahead: Annotated[int | None, Parameter(help="Exactly so many future frames.")] = None,
+    every_second: Annotated[
+        bool, Parameter(negative="", help="Leave out every second frame: large motion.")
+    ] = False,
+    replace_neighbour: Annotated[
+        bool, Parameter(negative="", help="The frame before the scored one is the sharp one.")
+    ] = False,
+    limit: Annotated[int | None, Parameter(help="Frames of each sequence.")] = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    overwrite: Annotated[bool, Parameter(negative="", help="Replace a --json file of another run.")] = False,
+) -> None:
+    """Score a model on blurry and sharp frames: PSNR and SSIM, the blurry input always beside it.
+
+    Per frame on RGB rounded to 8 bits; means per sequence and over all frames are both printed.
+    """
+    from pahs.evaluate import run
+
+    run(
+        model,
+        data,
+        layout=layout,
+        split=split,
+        kind=kind,
+        json_file=json_file,
+        markdown_file=markdown,
+        strips=strips,
+        look_ahead=look_ahead,
+        every_second=every_second,
+        replace_neighbour=replace_neighbour,
+        limit=limit,
+        device=device,
+        precision=precision,
+        overwrite=overwrite,
+    )
+
+
+@app.command
+def bench(
+    *,
+    zoo: Annotated[bool, Parameter(negative="", help="Every model of `pahs models`.")] = False,
+    reference: Annotated[
+        bool, Parameter(negative="", help="The paper's inference as it is written, and ours, stage by stage.")
+    ] = False,
+    scaling: Annotated[
+        bool, Parameter(negative="", help="Sizes up to --size, and videos up to ten times --frames.")
+    ] = False,
+    training_step: Annotated[
+        Path | None, Parameter(help="Time the training steps of this recipe, eager and captured.")
+    ] = None,
+    names: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--model",
+            alias="-m",
+            show_default=False,
+            consume_multiple=True,
+            help="Names from `pahs models`, or .safetensors files.",
+        ),
+    ] = (),
+    size: Annotated[tuple[int, int], Parameter(help="Width and height of the frames.")] = (1280, 720),
+    frames: Annotated[int, Parameter(help="Length of the clip at most.")] = 32,
+    seconds: Annotated[float, Parameter(help="Time for a model, about: a slow one sees fewer frames.")] = 2.0,
+    file: Annotated[
+        Path | None,
+        Parameter(help="Measure this video from file to file, stage by stage; alone or with --reference."),
+    ] = None,
+    clip: Annotated[
+        int | None, Parameter(help="The same with a video of so many frames that is made for it.")
+    ] = None,
+    plot: Annotated[Path | None, Parameter(help="With --scaling: draw the curves into this PNG.")] = None,
+    sets: SetOption = (),
+    steps: Annotated[int, Parameter(help="With --training-step: how many of each kind.")] = 200,
+    json_file: JsonOption = None,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    memory: MemoryOption = None,
+) -> None:
+    """Measure models side by side: parameters, arithmetic, frames per second, memory.
+
+    Every model gets the same frames, which lie on the device already. Weights are random where speed alone counts.
+    """
+    from pahs.bench import Task, run
+    from pahs.benchmarks.conditions import BenchConfig
+
+    task = Task(names, zoo, reference, scaling, file, clip, plot, json_file, training_step, sets, steps)
+    run(task, BenchConfig(*size, frames, seconds, device, precision, memory))

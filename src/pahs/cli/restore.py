@@ -1,0 +1,160 @@
+"""Commands that restore videos: deblur, demo, models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from pahs.choices import Codec, EncoderSpeed
+from pahs.cli.options import (
+    ENCODING,
+    RUNNING,
+    DeviceOption,
+    MemoryOption,
+    ModelOption,
+    PrecisionOption,
+    app,
+    say,
+)
+from pahs.errors import PahsError
+
+if TYPE_CHECKING:
+    from pahs.video import TransformReport
+
+
+@app.command
+def deblur(
+    inputs: Annotated[
+        list[Path], Parameter(name="INPUT", help="Videos, folders of videos, or folders of numbered images.")
+    ],
+    /,
+    *,
+    output: Annotated[
+        Path | None,
+        Parameter(alias="-o", help="File to write; a folder for several inputs. Default: beside the input."),
+    ] = None,
+    model: ModelOption = "auto",
+    look_ahead: Annotated[
+        int | None,
+        Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
+    ] = None,
+    scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True,
+    overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    memory: MemoryOption = None,
+    random_weights: Annotated[
+        bool, Parameter(negative="", group=RUNNING, help="Run a model without its weights: restores nothing.")
+    ] = False,
+    codec: Annotated[Codec, Parameter(group=ENCODING, help="auto: H.264 for 8 bit, HEVC for more.")] = "auto",
+    crf: Annotated[
+        int | None, Parameter(group=ENCODING, help="Quality, lower is better; visually lossless by default.")
+    ] = None,
+    preset: Annotated[
+        EncoderSpeed, Parameter(group=ENCODING, help="The encoder's speed against the file's size.")
+    ] = "veryfast",
+    lossless: Annotated[bool, Parameter(negative="", group=ENCODING, help="Bit-exact, large.")] = False,
+) -> None:
+    """Deblur video files.
+
+    Sound, subtitles, time stamps, rotation, bit depth and colour description are kept. Nothing appears under the
+    output's name before it is complete.
+    """
+    from pahs.deblur import deblur_file
+    from pahs.runtime.device import choose_device, limit_memory
+    from pahs.runtime.load import load
+    from pahs.video import EncodeOptions, outputs_for
+
+    pairs = outputs_for(inputs, output)
+    encode = EncodeOptions(codec=codec, crf=crf, preset=preset, lossless=lossless)
+    if memory is not None:
+        limit_memory(choose_device(device), memory)
+    network = load(model, device, precision, random_weights)
+    if random_weights:
+        say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
+    failures = 0
+    for source, target in pairs:
+        try:
+            report = deblur_file(
+                network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet=False
+            )
+        except PahsError as error:
+            if len(pairs) == 1:
+                raise
+            say(f"error: {error}")
+            failures += 1
+            continue
+        tell(report)
+    if failures:
+        raise PahsError(f"{failures} of {len(pairs)} inputs could not be deblurred")
+
+
+def tell(report: TransformReport) -> None:
+    for warning in report.warnings:
+        say(f"warning: {warning}")
+    rate = report.frames / report.seconds if report.seconds else 0.0
+    print(f"{report.dst}  {report.frames} frames, {rate:.1f} frames/s")
+
+
+@app.command
+def demo(
+    *,
+    output: Annotated[Path, Parameter(alias="-o", help="Folder to write to.")] = Path("demo"),
+    model: ModelOption = "auto",
+    frames: Annotated[int, Parameter(help="Length of the clip.")] = 48,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+) -> None:
+    """Make a blurry clip, deblur it, and compare.
+
+    Writes the blurry and the deblurred video, a comparison picture and a comparison video, and prints the PSNR of
+    both against the sharp frames.
+    """
+    from pahs.demo import demo as run
+
+    report = run(output, model, device, precision, frames, quiet=False)
+    print(f"blurry input      {report.psnr_blurry:6.2f} dB  {report.blurry}")
+    print(f"deblurred         {report.psnr_deblurred:6.2f} dB  {report.deblurred}")
+    print(f"gain              {report.psnr_deblurred - report.psnr_blurry:+6.2f} dB")
+    print(f"speed             {report.frames_per_second:6.2f} frames/s, file to file")
+    print(f"look at           {report.comparison} and {report.side_by_side}")
+
+
+@app.command
+def models(
+    *, as_json: Annotated[bool, Parameter(name="--json", negative="", help="For programs.")] = False
+) -> None:
+    """List every model: family, parameters, the paper's parameters, bundled weights, frames of delay."""
+    from pahs.runtime.catalog import models as catalog
+
+    infos = catalog()
+    if as_json:
+        print(json.dumps([asdict(info) for info in infos], default=str, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    wide = console.width >= 110
+    table = Table(box=None, pad_edge=False)
+    for heading in ("model", "family", "weights"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("parameters", "paper's", "delay"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("about", no_wrap=True)
+    for info in infos:
+        table.add_row(
+            info.name,
+            info.family,
+            "bundled" if info.weights else "-",
+            f"{info.parameters / 1e6:.2f} M",
+            f"{info.paper_millions:.1f} M" if info.paper_millions else "-",
+            str(info.delay),
+            *([info.about] if wide else []),
+        )
+    console.print(table)
