@@ -93,12 +93,12 @@ def test_layout_is_recognised_and_split(layout: str, tmp_path: Path) -> None:
     assert forced.sequences == everything.sequences
 
 
-def test_dvd_test_split_is_the_public_one_and_can_be_replaced(tmp_path: Path) -> None:
+def test_dvd_test_split_is_the_public_one(tmp_path: Path) -> None:
     dvd(tmp_path)
     assert len(set(DVD_TEST)) == 10
-    other = open_dataset(tmp_path / "quantitative_datasets", split="test", dvd_test=("IMG_0050",))
+    other = open_dataset(tmp_path / "quantitative_datasets", split="test")
     assert other.layout == "dvd"
-    assert [sequence.name for sequence in other.sequences] == ["IMG_0050"]
+    assert [sequence.name for sequence in other.sequences] == ["720p_240fps_2", "IMG_0049"]
 
 
 def test_dvd_already_split_into_folders(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from pahs.data.gamma import to_display, to_light
-from pahs.data.synthesis import Scene, expose
+from pahs.data.synthesis import Layers, expose
 from pahs.deblur import deblur_file
 from pahs.evaluation.metrics import mean_psnr, psnr
 from pahs.progress import bar
@@ -99,21 +99,7 @@ def film(frames: int, width: int = WIDTH, height: int = HEIGHT) -> Iterator[tupl
         # The shutter stays open for the whole interval, as in the dark.
         times = t + torch.linspace(-0.5, 0.5, SUB_FRAMES)
         matrices = torch.stack([view(times, 0.0), view(times, BUS)])[:, None][None]
-        nothing = torch.zeros(1)
-        average, middle = expose(
-            Scene(
-                street[None],
-                bus[None, None],
-                matrices,
-                gamma[None],
-                nothing,
-                nothing,
-                torch.empty(0),
-                nothing,
-            ),
-            height,
-            width,
-        )
+        average, middle = expose(Layers(street[None], bus[None, None], matrices), height, width)
         yield to_display(average[0, 0], gamma), to_display(middle[0, 0], gamma)
 
 

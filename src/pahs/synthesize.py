@@ -26,6 +26,7 @@ from pahs.data.photos import SUFFIXES, PhotoPool, find_photos, read_photos
 from pahs.data.sequences import contact_sheet, write_sequence
 from pahs.data.synthesis import PhotoSource
 from pahs.errors import PahsError
+from pahs.files import write_whole
 from pahs.progress import Advance, bar
 
 log = logging.getLogger(__name__)
@@ -309,9 +310,7 @@ def _claim(out: Path, options: dict[str, object], overwrite: bool) -> None:
     elif out.is_dir() and any(out.iterdir()) and not overwrite:
         raise PahsError(f"{out}: is not empty; add --overwrite or name another folder")
     out.mkdir(parents=True, exist_ok=True)
-    partial = out / f".{RECORD}.partial"
-    partial.write_text(text)
-    partial.replace(record)
+    write_whole(record, lambda partial: partial.write_text(text))
 
 
 def _mixed(seed: int, label: str) -> int:

@@ -12,7 +12,7 @@ Opening a dataset lists its folders and looks at the header of each picture; pix
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,7 +116,6 @@ def open_dataset(
     split: Split | None = None,
     kind: Kind = "blur",
     *,
-    dvd_test: Iterable[str] = DVD_TEST,
     check: bool = True,
 ) -> PairedDataset:
     """Find the sequences below `root`, each blurry frame paired with its sharp one.
@@ -132,7 +131,7 @@ def open_dataset(
     check_choice("kind", kind, Kind)
     if split is not None:
         check_choice("split", split, Split)
-    chosen, found = _recognise(root, layout, kind, frozenset(dvd_test))
+    chosen, found = _recognise(root, layout, kind)
     found = _of_split(root, chosen, found, split)
     with ThreadPoolExecutor() as pool:
         sequences = tuple(_pair_up(item, check, pool) for item in sorted(found, key=lambda item: item.name))
@@ -152,13 +151,11 @@ def read_image(path: str | os.PathLike[str]) -> Frame:
         raise _unreadable(path, error) from error
 
 
-def _recognise(
-    root: Path, layout: AnyLayout, kind: Kind, dvd_test: frozenset[str]
-) -> tuple[Layout, list[_Found]]:
+def _recognise(root: Path, layout: AnyLayout, kind: Kind) -> tuple[Layout, list[_Found]]:
     finders: dict[Layout, Callable[[], Iterator[_Found]]] = {
         "reds": lambda: _find_reds(root),
         "bsd": lambda: _find_bsd(root),
-        "dvd": lambda: _find_dvd(root, dvd_test),
+        "dvd": lambda: _find_dvd(root),
         "gopro": lambda: _find_gopro(root, kind),
         "pairs": lambda: _find_pairs(root, kind),
     }
@@ -181,7 +178,7 @@ def _find_gopro(root: Path, kind: Kind) -> Iterator[_Found]:
                 yield _Found(f"{split}/{folder.name}", split, folder / kind, folder / "sharp")
 
 
-def _find_dvd(root: Path, test: frozenset[str]) -> Iterator[_Found]:
+def _find_dvd(root: Path) -> Iterator[_Found]:
     parts: tuple[tuple[str, Split | None], ...] = (
         ("", None),
         ("quantitative_datasets", None),
@@ -191,7 +188,7 @@ def _find_dvd(root: Path, test: frozenset[str]) -> Iterator[_Found]:
     for part, split in parts:
         for folder in _folders(root / part):
             if (folder / "input").is_dir() or (folder / "GT").is_dir():
-                by_name: Split = "test" if folder.name in test else "train"
+                by_name: Split = "test" if folder.name in DVD_TEST else "train"
                 name = f"{part}/{folder.name}" if split else folder.name
                 yield _Found(name, split or by_name, folder / "input", folder / "GT")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 HARMONICS = 4
 SIDES = 6
-SHAPE_DRAWS = 6 + 2 * HARMONICS + 2 * SIDES
+OUTLINE_DRAWS = 6 + 2 * HARMONICS + 2 * SIDES
 """How many uniform numbers one outline takes."""
 TEAR = 10
 """The tearing pattern is a random grid of so many cells each way."""
@@ -19,7 +19,7 @@ TEAR = 10
 def outlines(u: Tensor, tear: Tensor, size: tuple[int, int], pixel: Tensor, radius: Tensor) -> Tensor:
     """Opacity (N, 1, h, w) in [0, 1] of N random shapes about the middle of their textures.
 
-    u       (N, SHAPE_DRAWS) in [0, 1]
+    u       (N, OUTLINE_DRAWS) in [0, 1]
     tear    (N, 1, TEAR, TEAR) standard normal
     pixel   (N,) frame pixels per texture pixel
     radius  (N,) frame pixels

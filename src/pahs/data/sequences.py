@@ -9,6 +9,8 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
+from pahs.files import write_whole
+
 THUMBNAIL = 240
 """Width of a picture on the contact sheet."""
 COLUMNS = 4
@@ -38,9 +40,7 @@ def contact_sheet(sequences: Sequence[Path], target: Path) -> None:
         for column, picture in enumerate(row):
             sheet.paste(picture, (column * THUMBNAIL, top))
         top += height
-    partial = target.parent / f".{target.name}.partial"
-    sheet.save(partial, format="PNG")
-    partial.replace(target)
+    write_whole(target, lambda partial: sheet.save(partial, format="PNG"))
 
 
 def _chosen(path: Path) -> list[Path]:

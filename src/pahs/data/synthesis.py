@@ -1,12 +1,12 @@
 """An endless source of blurry and sharp clips made from photos, on whichever device holds them.
 
-Each clip is a small moving scene: a photo as the background, up to three objects cut from other photos, a camera
+Each clip shows a small moving scene: a photo as the background, up to three objects cut from other photos, a camera
 that drifts and shakes. Every sub-frame of an exposure is drawn sharp, objects over background; the blurry frame
 is their average, in light or in stored values, and the sharp frame is the one in the middle.
 
-    draw    random numbers -> Scene       textures, homographies, curves
-    expose  Scene -> light                average and middle of each exposure
-    finish  light -> frames               clipping, noise, curve, codec
+    draw    random numbers -> Layers, CameraResponse    textures, homographies, curves
+    expose  Layers -> light                             average and middle of each exposure
+    finish  light, CameraResponse -> frames             clipping, noise, curve, codec
 
 Everything is batched over clips, frames and sub-frames; the loops are over layers and, to bound memory, over runs
 of frames. Nothing waits for the device.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,7 @@ from pahs.data.constants import constant
 from pahs.data.degrade import add_noise, compress
 from pahs.data.gamma import to_display, to_light
 from pahs.data.motion import AXES, WAVES, exposure_times, homographies, paths, sampling_grid
-from pahs.data.outlines import SHAPE_DRAWS, TEAR, outlines
+from pahs.data.outlines import OUTLINE_DRAWS, TEAR, outlines
 from pahs.data.photos import LEVEL_RATIO, PhotoPool
 from pahs.errors import PahsError
 
@@ -39,8 +40,8 @@ CHUNK_PIXELS = 32_000_000
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Everything random about a batch of clips: what `expose` and `finish` turn into frames."""
+class Layers:
+    """What a batch of clips shows: textures and their motion. Layer 0 is the background."""
 
     background: Tensor
     """(B, 3, h, w) light."""
@@ -48,6 +49,12 @@ class Scene:
     """(B, L, 4, h, w) light times opacity, and opacity; later ones lie in front."""
     matrices: Tensor
     """(B, 1 + L, T, S, 3, 3) from frame pixels to texture pixels, both counted from the middle."""
+
+
+@dataclass(frozen=True)
+class CameraResponse:
+    """How a camera stores the light of a batch of clips."""
+
     gamma: Tensor
     """(B,) curve of each clip: 1 averages stored values, 0 is sRGB."""
     shot: Tensor
@@ -58,6 +65,43 @@ class Scene:
     """(B, T, 3, H, W) standard normal, the noise to be scaled."""
     quality: Tensor
     """(B,) of the codec; 0 for none."""
+
+
+class ClipDraws(NamedTuple):
+    """Uniform random numbers, each (B,), for what all layers of a clip share."""
+
+    duty: Tensor
+    still: Tensor
+    gamma: Tensor
+    srgb: Tensor
+    linear: Tensor
+    highlight: Tensor
+    gain: Tensor
+    noisy: Tensor
+    coded: Tensor
+    objects: Tensor
+
+
+class LayerDraws(NamedTuple):
+    """Uniform random numbers, each (B, layers), for the motion and the colours of one layer."""
+
+    scale: Tensor
+    tilt: Tensor
+    tilt_angle: Tensor
+    speed: Tensor
+    rotation: Tensor
+    zoom: Tensor
+    perspective: Tensor
+    shake: Tensor
+    parallax: Tensor
+    followed: Tensor
+    start_right: Tensor
+    start_down: Tensor
+    contrast: Tensor
+    brightness: Tensor
+    red: Tensor
+    green: Tensor
+    blue: Tensor
 
 
 class PhotoSource:
@@ -77,80 +121,67 @@ class PhotoSource:
     @torch.no_grad()
     def batch(self, size: int) -> tuple[Tensor, Tensor]:
         """The next `size` clips: blurry and sharp."""
-        scene = self.draw(size)
-        average, middle = expose(scene, self.config.height, self.config.width)
-        return finish(scene, average, middle)
+        layers, response = self.draw(size)
+        average, middle = expose(layers, self.config.height, self.config.width)
+        return finish(response, average, middle)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Where the random numbers stand; restoring it repeats the clips that follow, bit for bit."""
-        return {"generator": self.generator.get_state()}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        if "generator" not in state:
-            raise PahsError(
-                "state of the photo source: holds no generator; resume from a checkpoint of this version"
-            )
-        self.generator.set_state(state["generator"].cpu())
-
-    def draw(self, size: int) -> Scene:
-        """Random scenes for `size` clips."""
+    def draw(self, size: int) -> tuple[Layers, CameraResponse]:
+        """Everything random about the next `size` clips."""
         c = self.config
         H, W, B, L = c.height, c.width, size, c.objects[1]
-        clip = self._uniform(B, 10).unbind(-1)
-        layer = self._uniform(B, 1 + L, 17)
-        duty = _between(clip[0].sqrt(), c.duty)
-        times = exposure_times(c.frames, c.sub_frames, duty)
+        clip = ClipDraws(*self._uniform(B, len(ClipDraws._fields)).unbind(-1))
+        layer = LayerDraws(*self._uniform(B, 1 + L, len(LayerDraws._fields)).unbind(-1))
+        times = exposure_times(c.frames, c.sub_frames, _between(clip.duty.sqrt(), c.duty))
 
-        scale = _between_logs(layer[..., 0], c.scale)
+        scale = _between_logs(layer.scale, c.scale)
         level = (scale.log() / math.log(LEVEL_RATIO)).round().long().clamp(0, len(self.pool.scales) - 1)
         pitch = self.pool.scales[level] / scale
         matrices = homographies(
-            self._poses(times, layer, still=clip[1]),
+            self._poses(times, layer, clip.still),
             pitch * OVERSAMPLING,
-            _slants(layer[..., 1], layer[..., 2], c.tilt),
+            _slants(layer.tilt, layer.tilt_angle, c.tilt),
             H,
             W,
         )
 
-        gamma = _between(clip[2], c.gamma)
-        gamma = gamma.masked_fill(clip[3] < c.srgb_share, 0).masked_fill(clip[4] >= c.linear_share, 1)
-        gain = _between(clip[6], c.highlight_gain) * (clip[5] < c.highlight_share)
-        noisy = clip[7] < c.noise_share
-        noise = self._uniform(B, 2)
+        gamma = _between(clip.gamma, c.gamma)
+        gamma = gamma.masked_fill(clip.srgb < c.srgb_share, 0).masked_fill(clip.linear >= c.linear_share, 1)
+        gain = _between(clip.gain, c.highlight_gain) * (clip.highlight < c.highlight_share)
+        noisy = clip.noisy < c.noise_share
+        shot, read = self._uniform(B, 2).unbind(-1)
 
         # The camera's travel is bounded by the texture; beyond that, and beyond a photo's edge, it is mirrored.
         travel = min(c.speed[1] * c.frames / 2, 0.6 * max(H, W))
-        room = _even(W * PITCH + 2 * travel), _even(H * PITCH + 2 * travel)
-        background = self._textures(layer[:, :1], level[:, :1], pitch[:, :1], room, gamma, gain)[:, 0]
+        texture = _even(H * PITCH + 2 * travel), _even(W * PITCH + 2 * travel)
+        behind = LayerDraws(*(x[:, :1] for x in layer))
+        background = self._textures(behind, level[:, :1], pitch[:, :1], texture, gamma, gain)[:, 0]
         objects = background.new_zeros(B, 0, 4, 1, 1)
         if L:
             reach = _even(1.25 * max(H, W))
-            colour = self._textures(layer[:, 1:], level[:, 1:], pitch[:, 1:], (reach, reach), gamma, gain)
-            opacity = self._opacities(pitch[:, 1:], reach, present=clip[9])
+            front = LayerDraws(*(x[:, 1:] for x in layer))
+            colour = self._textures(front, level[:, 1:], pitch[:, 1:], (reach, reach), gamma, gain)
+            opacity = self._opacities(pitch[:, 1:], reach, clip.objects)
             objects = torch.cat([colour * opacity, opacity], 2)
-        return Scene(
-            background=background,
-            objects=objects,
-            matrices=matrices,
+        return Layers(background, objects, matrices), CameraResponse(
             gamma=gamma,
-            shot=_between_logs(noise[:, 0], c.shot_noise) * noisy,
-            read=_between_logs(noise[:, 1], c.read_noise) * noisy,
+            shot=_between_logs(shot, c.shot_noise) * noisy,
+            read=_between_logs(read, c.read_noise) * noisy,
             normal=torch.randn(B, c.frames, 3, H, W, generator=self.generator, device=self.pool.device),
-            quality=_between(self._uniform(B), c.codec_quality) * (clip[8] < c.codec_share),
+            quality=_between(self._uniform(B), c.codec_quality) * (clip.coded < c.codec_share),
         )
 
-    def _poses(self, times: Tensor, layer: Tensor, still: Tensor) -> Tensor:
+    def _poses(self, times: Tensor, layer: LayerDraws, still: Tensor) -> Tensor:
         """(B, 1 + L, 6, T, S): the camera's path, then each object's as seen by that camera."""
         c = self.config
-        B, layers = layer.shape[:2]
+        B, layers = layer.speed.shape
         speed = torch.cat(
-            [_between_logs(layer[:, :1, 3], c.speed), _between_logs(layer[:, 1:, 3], c.object_speed)], 1
+            [_between_logs(layer.speed[:, :1], c.speed), _between_logs(layer.speed[:, 1:], c.object_speed)], 1
         )
         others = torch.stack(
             [
-                layer[..., 4].square() * c.rotation,
-                layer[..., 5].square() * c.zoom,
-                layer[..., 6] * c.perspective,
+                layer.rotation.square() * c.rotation,
+                layer.zoom.square() * c.zoom,
+                layer.perspective * c.perspective,
             ],
             -1,
         )
@@ -159,14 +190,15 @@ class PhotoSource:
         own = paths(
             times,
             rates,
-            _between(layer[..., 7], c.shake),
+            _between(layer.shake, c.shake),
             _between_logs(self._uniform(B, layers, WAVES), c.frequency),
             torch.randn(B, layers, AXES, 1 + WAVES, generator=self.generator, device=times.device),
             self._uniform(B, layers, AXES, WAVES),
         )
         camera, objects = own[:, :1], own[:, 1:]
-        parallax = _between(layer[:, 1:, 8], c.parallax) * (layer[:, 1:, 9] >= c.followed_share)
-        start = (layer[:, 1:, 10:12] - 0.5) * constant((c.width, c.height), times.device, times.dtype)
+        parallax = _between(layer.parallax[:, 1:], c.parallax) * (layer.followed[:, 1:] >= c.followed_share)
+        start = torch.stack([layer.start_right, layer.start_down], -1)[:, 1:] - 0.5
+        start = start * constant((c.width, c.height), times.device, times.dtype)
         carried = camera[:, :, :2] * parallax[..., None, None, None] + start[..., None, None]
         # An object need not share the camera's perspective: a second slant would only add to its own.
         turned = camera[:, :, 2:4].expand(-1, layers - 1, -1, -1, -1)
@@ -174,20 +206,25 @@ class PhotoSource:
         return torch.cat([camera, objects + seen], 1)
 
     def _textures(
-        self, layer: Tensor, level: Tensor, pitch: Tensor, room: tuple[int, int], gamma: Tensor, gain: Tensor
+        self,
+        layer: LayerDraws,
+        level: Tensor,
+        pitch: Tensor,
+        size: tuple[int, int],
+        gamma: Tensor,
+        gain: Tensor,
     ) -> Tensor:
         """Photo textures (B, L, 3, h, w) as light, at twice the resolution of the pyramid's level."""
         c = self.config
-        B, L = layer.shape[:2]
-        width, height = room
-        u = layer.flatten(0, 1)
-        pick = self._uniform(B * L * c.candidates, 6)
-        view = constant((c.height, c.width), u.device, u.dtype) * pitch.flatten()[:, None]
+        B, L = pitch.shape
+        height, width = size
+        photo, centre, turn = torch.split(self._uniform(B * L * c.candidates, 6), [1, 2, 3], -1)
+        view = constant((c.height, c.width), pitch.device, pitch.dtype) * pitch.flatten()[:, None]
         crops = self.pool.crop(
-            (pick[:, 0] * self.pool.count).long().clamp_max(self.pool.count - 1),
+            (photo[:, 0] * self.pool.count).long().clamp_max(self.pool.count - 1),
             level.flatten().repeat_interleave(c.candidates),
-            centre=pick[:, 1:3],
-            turn=pick[:, 3:],
+            centre=centre,
+            turn=turn,
             height=height,
             width=width,
             view=view.repeat_interleave(c.candidates, 0),
@@ -195,30 +232,31 @@ class PhotoSource:
         if c.candidates > 1:
             each = crops.view(B * L, c.candidates, 3, height, width)
             detail = each.diff(dim=-1).abs().mean((2, 3, 4))
-            crops = each[torch.arange(B * L, device=u.device), detail.argmax(1)]
+            crops = each[torch.arange(B * L, device=pitch.device), detail.argmax(1)]
         crops = F.interpolate(crops, scale_factor=OVERSAMPLING, mode="bicubic", align_corners=False)
-        contrast = _between(u[:, 12], c.contrast)[:, None]
-        factor = _between(u[:, 13], c.brightness)[:, None] * (1 + c.tint * (2 * u[:, 14:17] - 1))
+        contrast = _between(layer.contrast.flatten(), c.contrast)[:, None]
+        tint = torch.stack([layer.red, layer.green, layer.blue], -1).flatten(0, 1)
+        factor = _between(layer.brightness.flatten(), c.brightness)[:, None] * (1 + c.tint * (2 * tint - 1))
         shade = (factor * contrast)[..., None, None]
         shift = (factor * (0.5 - 0.5 * contrast))[..., None, None]
         seen = torch.addcmul(shift, crops, shade).clamp_(0, 1).view(B, L, *crops.shape[1:])
         light = to_light(seen, gamma[:, None, None, None, None])
         return light * (1 + gain[:, None, None, None, None] * light.square().square())
 
-    def _opacities(self, pitch: Tensor, reach: int, present: Tensor) -> Tensor:
+    def _opacities(self, pitch: Tensor, reach: int, count: Tensor) -> Tensor:
         """Opacity (B, L, 1, h, w) of each object; those beyond the clip's number are empty."""
         c = self.config
         B, L = pitch.shape
         radius = _between_logs(self._uniform(B * L), c.object_size) * max(c.height, c.width)
         opacity = outlines(
-            self._uniform(B * L, SHAPE_DRAWS),
+            self._uniform(B * L, OUTLINE_DRAWS),
             torch.randn(B * L, 1, TEAR, TEAR, generator=self.generator, device=pitch.device),
             (reach, reach),
             1 / pitch.flatten(),
             radius,
         )
         opacity = F.interpolate(opacity, scale_factor=OVERSAMPLING, mode="bilinear", align_corners=False)
-        number = c.objects[0] + present * (c.objects[1] - c.objects[0] + 1)
+        number = c.objects[0] + count * (c.objects[1] - c.objects[0] + 1)
         exists = torch.arange(1, L + 1, device=pitch.device) <= number[:, None]
         return opacity.view(B, L, *opacity.shape[1:]) * exists[..., None, None, None]
 
@@ -226,31 +264,31 @@ class PhotoSource:
         return torch.rand(shape, generator=self.generator, device=self.pool.device)
 
 
-def expose(scene: Scene, height: int, width: int) -> tuple[Tensor, Tensor]:
+def expose(layers: Layers, height: int, width: int) -> tuple[Tensor, Tensor]:
     """The average light of each exposure and the light of its middle moment, each (B, T, 3, H, W)."""
-    B, _, T, S = scene.matrices.shape[:4]
+    B, _, T, S = layers.matrices.shape[:4]
     run = max(1, CHUNK_PIXELS // (B * S * height * width))
     averages, middles = [], []
     for start in range(0, T, run):
-        matrices = scene.matrices[:, :, start : start + run]
-        light = _sample(scene.background, matrices[:, 0], height, width, "reflection")
-        for layer in range(scene.objects.shape[1]):
-            front = _sample(scene.objects[:, layer], matrices[:, 1 + layer], height, width, "zeros")
+        matrices = layers.matrices[:, :, start : start + run]
+        light = _sample(layers.background, matrices[:, 0], height, width, "reflection")
+        for layer in range(layers.objects.shape[1]):
+            front = _sample(layers.objects[:, layer], matrices[:, 1 + layer], height, width, "zeros")
             light.addcmul_(front[:, :, :, 3:], light, value=-1).add_(front[:, :, :, :3])
         averages.append(light.mean(2))
         middles.append(light[:, :, S // 2])
     return torch.cat(averages, 1), torch.cat(middles, 1)
 
 
-def finish(scene: Scene, average: Tensor, middle: Tensor) -> tuple[Tensor, Tensor]:
+def finish(response: CameraResponse, average: Tensor, middle: Tensor) -> tuple[Tensor, Tensor]:
     """Light -> what the file holds: (blurry, sharp). Only the blurry frames are noisy and compressed."""
     clip = (slice(None), None, None, None, None)
-    gamma = scene.gamma[clip]
-    noisy = add_noise(average.clamp(0, 1), scene.shot[clip], scene.read[clip], scene.normal)
+    gamma = response.gamma[clip]
+    noisy = add_noise(average.clamp(0, 1), response.shot[clip], response.read[clip], response.normal)
     blurry, sharp = to_display(noisy, gamma), to_display(middle, gamma)
-    quality = scene.quality[:, None].expand(blurry.shape[:2]).flatten()
+    quality = response.quality[:, None].expand(blurry.shape[:2]).flatten()
     coded = compress(blurry.flatten(0, 1), quality.clamp_min(1)).view_as(blurry)
-    return torch.where(scene.quality[clip] > 0, coded, blurry), sharp
+    return torch.where(response.quality[clip] > 0, coded, blurry), sharp
 
 
 def _sample(texture: Tensor, matrices: Tensor, height: int, width: int, padding: str) -> Tensor:
