@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from pahs.data import layouts
 from pahs.data.layouts import PairedDataset, open_dataset, read_image
+from pahs.engine import plan
 from pahs.errors import PahsError
-from pahs.evaluate import EvaluateOptions, _passes, evaluate, markdown_table, read_json, run, write_json
+from pahs.evaluate import EvaluateOptions, evaluate, markdown_table, read_json, run, write_json
 from pahs.evaluation.flops import CLIP, flops_per_frame, parameters
 from pahs.evaluation.metrics import PSNR_CAP, psnr, ssim
-from pahs.evaluation.report import REPLACE_PERIOD
+from pahs.evaluation.protocol import REPLACE_PERIOD, passes
 from pahs.networks import PAHSConfig
 from pahs.networks.contract import Contract, Deblurrer, Tensors
 from pahs.runtime import weights
@@ -279,7 +282,34 @@ def test_outputs_see_exactly_the_future_frames_asked_for(dataset: PairedDataset,
 def test_future_frames_of_a_recurrent_network_are_fixed(dataset: PairedDataset) -> None:
     with pytest.raises(PahsError, match="--look-ahead: one-way is recurrent"):
         evaluate(Gain(), dataset, EvaluateOptions(look_ahead=3), name="one-way")
-    assert "at least 2 future frames" in evaluate(Farthest(), dataset).protocol
+    assert "; 0 future frames" in evaluate(Gain(), dataset).protocol
+
+
+def test_the_protocol_says_how_far_an_output_may_see(
+    dataset: PairedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = evaluate(Farthest(), dataset, json_file=tmp_path / "r.json").protocol
+    assert "at least 2 future frames (up to 33: one backward sweep for 32 frames)" in text
+    monkeypatch.setitem(plan.MAX_CHUNK, "cpu", 3)
+    scores = evaluate(Farthest(), dataset).sequences[0].frames
+    for t, seen in enumerate((4, 4, 4, 6, 6, 6, 6)):
+        pair = dataset.sequences[0].read_blurry(seen), dataset.sequences[0].read_sharp(t)
+        assert scores[t].psnr == pytest.approx(psnr(*pair))
+    with pytest.raises(PahsError, match="holds another evaluation"):
+        evaluate(Farthest(), dataset, json_file=tmp_path / "r.json")
+
+
+@pytest.mark.parametrize("options", [EvaluateOptions(), EvaluateOptions(replace_neighbour=True)])
+def test_a_blurry_frame_is_decoded_once_a_pass(
+    dataset: PairedDataset, options: EvaluateOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    read = layouts.read_image
+    monkeypatch.setattr(layouts, "read_image", lambda path: decoded.append(path) or read(path))
+    evaluate(Gain(), dataset, options)
+    blurry = Counter(path for path in decoded if path.parent.name == "blur")
+    most = REPLACE_PERIOD - 1 if options.replace_neighbour else 1
+    assert len(blurry) == sum(LENGTHS.values()) and max(blurry.values()) == most
 
 
 def test_replaced_neighbour_is_the_sharp_previous_frame(dataset: PairedDataset) -> None:
@@ -298,9 +328,9 @@ def test_replaced_neighbour_is_the_sharp_previous_frame(dataset: PairedDataset) 
 
 @pytest.mark.parametrize("frames", [2, 3, 5, 6, 23])
 def test_passes_score_each_frame_once_beside_one_sharp_neighbour(frames: int) -> None:
-    passes = _passes(frames, replace_neighbour=True)
-    assert sorted(t for one in passes for t in one.scored) == list(range(frames))
-    for one in passes:
+    found = passes(frames, replace_neighbour=True)
+    assert sorted(t for one in found for t in one.scored) == list(range(frames))
+    for one in found:
         for t in one.scored:
             window = range(t - REPLACE_PERIOD // 2, t + REPLACE_PERIOD // 2 + 1)
             assert one.replaced.intersection(window) == {t - 1 if t else 1}

@@ -29,7 +29,6 @@ from pahs.benchmarks import compare, scaling
 from pahs.benchmarks.conditions import (
     BenchConfig,
     conditions,
-    device_name,
     moving_texture,
     settle,
     wait,
@@ -41,7 +40,7 @@ from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
 from pahs.networks import PRESETS, Deblurrer
 from pahs.runtime import weights
-from pahs.runtime.device import choose_device
+from pahs.runtime.device import choose_device, device_name
 from pahs.runtime.load import default_model, load
 from pahs.runtime.precision import DTYPES
 

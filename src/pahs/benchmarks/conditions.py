@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pahs.errors import PahsError
 from pahs.files import write_whole
-from pahs.runtime.device import choose_device, cpu_name, limit_memory
+from pahs.runtime.device import choose_device, device_name, limit_memory
 from pahs.runtime.precision import DTYPES, choose_dtype
 
 PIXELS_PER_FRAME = 5
@@ -89,12 +89,6 @@ def tf32(allowed: bool) -> Iterator[None]:
 def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
 
 
 def conditions(config: BenchConfig, what: str) -> str:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pahs.benchmarks.conditions import device_name, wait
+from pahs.benchmarks.conditions import wait
+from pahs.runtime.device import device_name
 from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import load_recipe
 from pahs.training.schedule import ema_decay, learning_rate

@@ -38,6 +38,13 @@ def cpuinfo(field: str) -> str:
     return ""
 
 
+def device_name(device: torch.device) -> str:
+    """The name of the GPU or of the processor, for tables of results."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
+
+
 def limit_memory(device: torch.device, gib: float) -> None:
     """Use no more memory of this GPU than that; the engine then cuts its work to fit."""
     if device.type != "cuda":

@@ -1,0 +1,119 @@
+"""The protocol of an evaluation: which frames the network sees, and which of its outputs count."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pahs.data.layouts import Sequence
+from pahs.errors import PahsError
+
+REPLACE_PERIOD = 5
+"""With `replace_neighbour`, one of any five consecutive frames is sharp: one in the window of a windowed network."""
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Everything that the user chooses and that changes a number."""
+
+    look_ahead: int | None = None
+    """Each output sees exactly this many future frames; None: the chunks of `pahs deblur`, and so at least the
+    network's own look-ahead."""
+    every_second: bool = False
+    """Large motion: keep frames 0, 2, 4, ... of each sequence and drop the others."""
+    replace_neighbour: bool = False
+    """Each frame is scored while its previous frame (for the first frame: the next) is the sharp ground truth."""
+    limit: int | None = None
+    """Use only the first frames of each sequence."""
+    scene_cuts: bool = False
+    """Reset the hidden state at scene cuts; datasets have none, and a false alarm would cost."""
+
+    def __post_init__(self) -> None:
+        if self.look_ahead is not None and self.look_ahead < 0:
+            raise PahsError(f"look-ahead is {self.look_ahead}; it must be 0 or more")
+        if self.limit is not None and self.limit < 1:
+            raise PahsError(f"limit is {self.limit}; it must be 1 frame or more")
+
+    def text(self, look_ahead: int, chunk: int) -> str:
+        """One line that belongs to every number; a backward sweep for `chunk` frames shows some of them more future."""
+        future = f"{look_ahead} future frames"
+        if chunk > 1:
+            future = (
+                f"at least {future} (up to {look_ahead + chunk - 1}: one backward sweep for {chunk} frames)"
+            )
+        parts = [
+            "PSNR and SSIM on 8-bit RGB",
+            f"first {self.limit} frames of each sequence" if self.limit else "all frames, borders included",
+            future,
+        ]
+        if self.every_second:
+            parts.append("large motion: every second frame")
+        if self.replace_neighbour:
+            parts.append(f"one neighbour sharp (1 in {REPLACE_PERIOD})")
+        if self.scene_cuts:
+            parts.append("state reset at scene cuts")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run of the engine over a sequence. Frames are numbered by their position among the chosen ones."""
+
+    replaced: frozenset[int]
+    """Frames whose sharp version the network is given."""
+    scored: frozenset[int]
+    """Frames whose output counts; none of them is replaced in the same pass."""
+
+
+def passes(frames: int, replace_neighbour: bool) -> tuple[Pass, ...]:
+    """Passes that together score each frame once."""
+    if not replace_neighbour:
+        return (Pass(frozenset(), frozenset(range(frames))),)
+    found = []
+    for phase in range(REPLACE_PERIOD):
+        replaced = frozenset(range(phase, frames, REPLACE_PERIOD))
+        scored = {position + 1 for position in replaced if position + 1 < frames}
+        if phase == 1 and frames > 1:
+            scored.add(0)
+        if scored:
+            found.append(Pass(replaced, frozenset(scored)))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Take:
+    """The frames of a sequence that the options choose, and the passes that score them."""
+
+    sequence: Sequence
+    chosen: tuple[int, ...]
+    """Indices of the frames in the sequence, by position."""
+    passes: tuple[Pass, ...]
+    fingerprint: str
+    """sha256 over the names and file lengths of the frames."""
+
+    @classmethod
+    def of(cls, sequence: Sequence, options: EvaluateOptions) -> Take:
+        chosen = tuple(range(len(sequence)))[:: 2 if options.every_second else 1][: options.limit]
+        if options.replace_neighbour and len(chosen) < 2:
+            raise PahsError(
+                f"{sequence.blurry[0].parent}: sequence {sequence.name} has one frame and so no neighbour to replace"
+            )
+        digest = hashlib.sha256(sequence.name.encode())
+        for index in chosen:
+            for path in (sequence.blurry[index], sequence.sharp[index]):
+                digest.update(f"\n{path.name} {path.stat().st_size}".encode())
+        return cls(sequence, chosen, passes(len(chosen), options.replace_neighbour), digest.hexdigest())
+
+    @property
+    def outputs(self) -> int:
+        """Frames that the network restores for this take, in all passes."""
+        return len(self.chosen) * len(self.passes)
+
+    def inputs(self, one: Pass) -> Iterator[NDArray[np.uint8]]:
+        """The frames that the network is given in a pass."""
+        for position, index in enumerate(self.chosen):
+            yield (self.sequence.read_sharp if position in one.replaced else self.sequence.read_blurry)(index)
