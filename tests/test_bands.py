@@ -1,16 +1,13 @@
 """Bands: the same numbers as the whole frame, and halos no smaller than needed."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from pahs.engine import bands
-from pahs.kernels import hopper, ops
+from pahs.kernels import dispatch, ops
+from pahs.kernels.dispatch import Call, Environment, Kernel, Table
 from pahs.networks import PRESETS, PAHSConfig
 
 
@@ -45,37 +42,26 @@ def test_stages_in_bands_equal_whole_frames(count: int) -> None:
 
 
 @pytest.fixture(params=["Hopper", "another GPU"])
-def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
-    """Which kernel every convolution takes on a GPU, where tensors have shapes but no values."""
-    taken: list[tuple[object, ...]] = []
+def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, ...]]:
+    """Which kernel is chosen for every call on such a GPU; what runs are native ones, on shapes without values."""
+    libraries = frozenset({"triton", "cudnn"} | ({"hopper"} if request.param == "Hopper" else set()))
+    kernels: list[tuple[object, ...]] = []
 
-    def kernel(name: str):
-        def run(x: Tensor, weight: Tensor, *others: object) -> Tensor:
-            stride, padding = others[-2:] if name == "cuDNN" else others[1:3] if name == "ReLU" else (1, 1)
-            taken.append((name, *weight.shape))
-            return F.conv2d(x, weight, None, stride, padding)
+    def choose(table: Table, call: Call, here: Environment) -> Kernel:
+        # Hollow convolutions forget that their tensors are channels-last.
+        kernels.append(
+            (dispatch.choose(table, call._replace(dense=True), here).name, call.inputs, call.outputs)
+        )
+        return next(kernel for kernel in table.kernels if kernel.name == "native")
 
-        return run
-
-    def suits(x: Tensor, weight: Tensor) -> bool:
-        return request.param == "Hopper" and weight.shape[:2] in [(c, c) for c in hopper.CHANNELS]
-
-    def add(y: Tensor, *others: object) -> None:
-        taken.append(("sum", y.shape[1]))
-
-    monkeypatch.setattr(ops, "possible", lambda x, weight: True)
-    monkeypatch.setattr(ops, "_ordered", lambda x, residual: True)  # which hollow convolutions forget
-    own = SimpleNamespace(conv=kernel("Triton"), conv_from_rgb=kernel("Triton, RGB"), add_=add, select_=add)
-    monkeypatch.setattr(ops, "kernels", lambda: own)
-    monkeypatch.setattr(ops, "for_hopper", lambda: SimpleNamespace(suits=suits, conv=kernel("Hopper")))
-    monkeypatch.setattr(ops, "direct_cudnn", lambda: kernel("cuDNN"))
-    monkeypatch.setattr(torch, "cudnn_convolution_relu", kernel("ReLU"))
-    return taken
+    monkeypatch.setattr(ops, "environment", lambda x, weight: Environment(libraries))
+    monkeypatch.setattr(ops, "choose", choose)
+    return kernels
 
 
 @pytest.mark.parametrize("name", ["pahs", "pahs-s", "pahs-t"])
 @pytest.mark.parametrize("size", [(2160, 3840), (1088, 1920)])
-def test_bands_take_the_kernels_of_the_whole_frame(name: str, size: tuple[int, int], ways: list) -> None:
+def test_bands_take_the_kernels_of_the_whole_frame(name: str, size: tuple[int, int], chosen: list) -> None:
     """In half precision another kernel may round otherwise: how often a frame is cut must not be seen."""
     with torch.device("meta"):
         net = PRESETS[name].config.build().eval().bfloat16()
@@ -95,15 +81,17 @@ def test_bands_take_the_kernels_of_the_whole_frame(name: str, size: tuple[int, i
                 ),
             )
             for stage, inputs, halo in stages:
-                ways.clear()
+                chosen.clear()
                 bands.run(stage, inputs, size[0], count, halo or 0, contract.multiple_of)
-                found.append(list(ways))
+                found.append(list(chosen))
         return found[0], found[1]
 
     with torch.inference_mode():
         latents, _ = net.propagate(net.extract(frames), None, 1)
     whole = through(1)
-    assert all(len({way for way, *_ in stage}) > 1 for stage in whole), "not all kernels are the same one"
+    assert all(len({kernel for kernel, *_ in stage}) > 1 for stage in whole), (
+        "not all kernels are the same one"
+    )
     for count in (2, 3, 4, 8, 16):
         times = len(list(bands.split(size[0], count, contract.multiple_of)))
         for cut, uncut in zip(through(count), whole, strict=True):

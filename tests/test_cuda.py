@@ -20,7 +20,8 @@ from pahs import kernels
 from pahs.engine import plan, stream
 from pahs.engine.plan import Plan, longest_chunk
 from pahs.engine.scene import Scene
-from pahs.kernels import cuda_graph, hopper, ops
+from pahs.kernels import cuda_graph, dispatch, hopper
+from pahs.kernels.dispatch import libraries
 from pahs.networks import PRESETS, PAHSConfig
 from pahs.networks.blocks import Conv, ResidualBlock, conv, double
 from pahs.networks.snla import SNLA
@@ -105,17 +106,15 @@ LAYERS = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [(1, 16, 16), (2, 45, 80), (3, 37, 130)])
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("way", ["chosen", "as before Hopper", "as for large pictures"])
+@pytest.mark.parametrize("choice", ["chosen", "as before Hopper", "as for large pictures"])
 def test_fused_layers_are_the_plain_ones(
-    name: str, size: tuple[int, int, int], dtype: torch.dtype, way: str, monkeypatch: pytest.MonkeyPatch
+    name: str, size: tuple[int, int, int], dtype: torch.dtype, choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As near to float64 as the format allows, with the weights that the format can hold; by every way there is."""
+    """As near to float64 as the format allows, with the weights that the format can hold; by every kernel there is."""
     torch.manual_seed(0)
-    if way != "chosen":
-        monkeypatch.setattr(ops, "for_hopper", lambda: None)
-    if way == "as for large pictures":
-        monkeypatch.setattr(ops, "WORTH_RECORDED", 0)
-        monkeypatch.setattr(ops, "SMALL_PICTURE", 0)
+    if choice != "chosen":
+        monkeypatch.setattr(dispatch, "libraries", lambda device: frozenset({"triton", "cudnn"}))
+    height = 1 << 22 if choice == "as for large pictures" else 1
     make, channels = LAYERS[name]
     layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x = (
@@ -124,12 +123,12 @@ def test_fused_layers_are_the_plain_ones(
         .to(memory_format=torch.channels_last)
     )
     with torch.inference_mode():
-        with ops.recording():
+        with dispatch.recording(), dispatch.band(1, height):
             result = layer(x)
         expected = layer.double()(x.double())
     step = torch.finfo(dtype).eps
     torch.testing.assert_close(result.double(), expected, rtol=2 * step, atol=4 * step)
-    assert ops.kernels() is not None and ops.direct_cudnn() is not None
+    assert "triton" in libraries(0) and "cudnn" in libraries(0)
 
 
 @pytest.mark.skipif(
@@ -154,7 +153,7 @@ def test_a_hopper_convolution_is_the_plain_one(
     parts: tuple[bool, bool, bool],
 ) -> None:
     """Sizes that leave tiles half empty, with and without bias, residual and ReLU."""
-    assert ops.for_hopper() is hopper
+    assert "hopper" in libraries(0)
     random = torch.Generator("cuda").manual_seed(0)
 
     def numbers(*size: int) -> Tensor:
@@ -188,14 +187,12 @@ def test_without_a_compiler_it_runs_all_the_same(
     monkeypatch.setattr(hopper, "kernel", missing)
     frames = clip(8, 90, 160)
     try:
-        ops.kernels.cache_clear()
-        ops.for_hopper.cache_clear()
+        libraries.cache_clear()
         found = restored("cuda", "bf16", frames)
         lines = [record.message for record in caplog.records if "which is slower" in record.message]
-        assert ops.kernels() is None and ops.for_hopper() is None
+        assert "triton" not in libraries(0) and "hopper" not in libraries(0)
     finally:
-        ops.kernels.cache_clear()
-        ops.for_hopper.cache_clear()
+        libraries.cache_clear()
     assert sum("Triton" in line for line in lines) == 1, "said once"
     assert psnr(found, restored("cuda", "fp32", frames)) > 50
 
@@ -209,7 +206,7 @@ def test_fused_attention_is_the_plain_one(hidden: int) -> None:
         expected = snla(snla.to_query(f_B), h)
         half = snla.bfloat16().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         f_B, h = (x.bfloat16().to(memory_format=torch.channels_last) for x in (f_B, h))
-        with ops.recording():
+        with dispatch.recording():
             result = half(half.to_query(f_B), h)
     assert psnr(result.float(), expected) > 45
 

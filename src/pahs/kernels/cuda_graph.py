@@ -1,7 +1,7 @@
 """A recurrent cell's step as a CUDA graph: one launch instead of over a hundred small ones.
 
 A step is recorded once for a size and replayed for every frame, in either direction and for any length of video. The
-graph reads and writes memory of its own: what a frame brings is copied in, and the state stays there.
+graph reads and writes memory of its own: a frame's features are copied in, and the state stays there.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from pahs.kernels import ops
-from pahs.networks.contract import Tensors
+from pahs.kernels.dispatch import recording
+from pahs.kernels.streams import Tensors
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,7 @@ WARM_UP = 2
 
 
 class Steps(Protocol):
-    """A cell: what it reads of a frame and its state -> its new state, of the same shapes."""
+    """A cell: features of a frame and the state before it -> the state after it, of the same shapes."""
 
     def step(self, read: Tensors, state: Tensors) -> Tensors: ...
 
@@ -32,7 +33,7 @@ class Steps(Protocol):
 
 
 class Recording:
-    """The graph of one cell for the size it has seen last."""
+    """The graph of one cell, for the frame size that it has seen last."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -40,8 +41,11 @@ class Recording:
         self.graph: torch.cuda.CUDAGraph | None = None
         """None: this size could not be recorded."""
         self.read: Tensors = ()
+        """The graph's inputs."""
         self.state: Tensors = ()
+        """The graph's state, which each replay overwrites."""
         self.used: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        """The end of the last sweep on its stream."""
 
     def sweep(self, cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Tensors]:
         # One sweep at a time: its state lies in the graph's memory until it ends.
@@ -51,7 +55,7 @@ class Recording:
                 for read in reads:
                     self._prepare(cell, read, state)
                     if self.graph is None:
-                        state = cell.step(_beside(state, read), state)
+                        state = cell.step(tuple(x.to(device, non_blocking=True) for x in read), state)
                         yield state
                         continue
                     if fresh:
@@ -66,13 +70,13 @@ class Recording:
                     state = self.state
                     yield state
             finally:
-                # Only now has the caller taken what it wants of the last state.
+                # Only now has the caller copied the last state.
                 self.used.record(torch.cuda.current_stream(device))
 
     def _prepare(self, cell: Steps, read: Tensors, state: Tensors) -> None:
-        """Record the step unless it is recorded for this size, these weights and this place."""
-        where = next(iter(cell.parameters())).data_ptr()
-        key = (where, *((x.shape, x.dtype, x.device) for x in (*read, *state)))
+        """Record the step unless it is recorded for these shapes, this device and these weights."""
+        weights = next(iter(cell.parameters())).data_ptr()
+        key = (weights, *((x.shape, x.dtype, x.device) for x in (*read, *state)))
         if key == self.key:
             return
         self.key, self.graph = key, None
@@ -84,18 +88,18 @@ class Recording:
             )
             side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             side.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(side), ops.recording():
+            with torch.cuda.stream(side), recording():
                 for _ in range(WARM_UP):
                     cell.step(self.read, self.state)
             torch.cuda.synchronize(device)
             graph = torch.cuda.CUDAGraph()
-            # Other threads, such as one that decodes, may go on talking to the device.
+            # Other threads, such as one that decodes, may call CUDA during the capture.
             capture = torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local")
-            with capture, ops.recording():
+            with capture, recording():
                 for mine, x in zip(self.state, cell.step(self.read, self.state), strict=True):
                     mine.copy_(x)
             self.graph = graph
-        except Exception as error:  # a graph saves time and nothing else
+        except Exception as error:  # the plain steps give the same result
             self.read = self.state = ()
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             log.warning("running without a CUDA graph, which is slower: %s", reason)
@@ -105,24 +109,16 @@ _recordings: weakref.WeakKeyDictionary[Steps, Recording] = weakref.WeakKeyDictio
 _lock = threading.Lock()
 
 
+def possible(state: Tensor) -> bool:
+    """Whether a sweep with this state can be recorded: on CUDA, without gradients and autocast, not inside another."""
+    plain = not state.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
+    return not plain and not torch.cuda.is_current_stream_capturing()
+
+
 def sweep(cell: Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Tensors]:
-    """The state after every frame; valid until the next is asked for, so whoever keeps one keeps a copy.
-
-    By a recorded graph where that is possible: on CUDA, without gradients and autocast.
-    """
-    plain = not state[0].is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
-    if plain or torch.cuda.is_current_stream_capturing():
-        for read in reads:
-            state = cell.step(_beside(state, read), state)
-            yield state
-        return
+    """The state after every frame; valid until the next is asked for."""
     with _lock:
-        recording = _recordings.get(cell)
-        if recording is None:
-            recording = _recordings[cell] = Recording()
-    yield from recording.sweep(cell, reads, state)
-
-
-def _beside(state: Tensors, read: Tensors) -> Tensors:
-    """What a frame brings, where the state is: frames may wait in the host's memory."""
-    return tuple(x.to(state[0].device, non_blocking=True) for x in read)
+        recorded = _recordings.get(cell)
+        if recorded is None:
+            recorded = _recordings[cell] = Recording()
+    yield from recorded.sweep(cell, reads, state)

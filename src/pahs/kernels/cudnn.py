@@ -23,6 +23,7 @@ MAJOR = 9
 NHWC, CROSS_CORRELATION, TENSOR_OPERATIONS, IDENTITY, PRECOMPUTED_GEMM = 1, 1, 1, 5, 1
 FLOAT, TYPES = 0, {torch.float16: 2, torch.bfloat16: 9}
 
+Sizes = tuple[int, ...]
 ONE, ZERO = c_float(1.0), c_float(0.0)
 _local = threading.local()
 
@@ -101,28 +102,15 @@ class _Shape:
             here, there, kernel, convolution, _, _ = self.descriptors
             size = c_size_t()
             _call(
-                "cudnnGetConvolutionForwardWorkspaceSize",
-                handle,
-                here,
-                kernel,
-                convolution,
-                there,
-                PRECOMPUTED_GEMM,
-                byref(size),
-            )
+                "cudnnGetConvolutionForwardWorkspaceSize", handle,
+                here, kernel, convolution, there, PRECOMPUTED_GEMM, byref(size),
+            )  # fmt: skip
             self._workspace = size
         return self._workspace
 
 
 @lru_cache(maxsize=256)
-def _shape(
-    dtype: torch.dtype,
-    x: tuple[int, ...],
-    weight: tuple[int, ...],
-    y: tuple[int, ...],
-    stride: int,
-    padding: int,
-) -> _Shape:
+def _shape(dtype: torch.dtype, x: Sizes, weight: Sizes, y: Sizes, stride: int, padding: int) -> _Shape:
     kind = TYPES[dtype]
     tensors = [_made("cudnnCreateTensorDescriptor") for _ in range(3)]
     for descriptor, size in zip(tensors, (x, y, (1, weight[0], 1, 1)), strict=True):
@@ -131,17 +119,9 @@ def _shape(
     _call("cudnnSetFilter4dDescriptor", kernel, kind, NHWC, *weight)
     convolution = _made("cudnnCreateConvolutionDescriptor")
     _call(
-        "cudnnSetConvolution2dDescriptor",
-        convolution,
-        padding,
-        padding,
-        stride,
-        stride,
-        1,
-        1,
-        CROSS_CORRELATION,
-        FLOAT,
-    )
+        "cudnnSetConvolution2dDescriptor", convolution,
+        padding, padding, stride, stride, 1, 1, CROSS_CORRELATION, FLOAT,
+    )  # fmt: skip
     _call("cudnnSetConvolutionMathType", convolution, TENSOR_OPERATIONS)
     identity = _made("cudnnCreateActivationDescriptor")
     _call("cudnnSetActivationDescriptor", identity, IDENTITY, 0, 0.0)

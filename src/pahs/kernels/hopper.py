@@ -56,15 +56,6 @@ class HopperError(RuntimeError):
     """The driver or the compiler said no."""
 
 
-def suits(x: Tensor, weight: Tensor) -> bool:
-    """Whether `conv` takes these; all tensors are half precision and channels-last, the padding is 1."""
-    outputs, inputs, rows, columns = weight.shape
-    if inputs != outputs or inputs not in CHANNELS or (rows, columns) != (3, 3):
-        return False
-    whole = x.shape[3] % (PLACE // inputs) == 0
-    return whole and weight.data_ptr() % 16 == 0 and torch.cuda.get_device_capability(x.device) == CAPABILITY
-
-
 def conv(
     x: Tensor,
     weight: Tensor,
@@ -72,7 +63,10 @@ def conv(
     residual: Tensor | None = None,
     relu: bool = False,
 ) -> Tensor:
-    """relu(conv(x) + bias + residual), 3x3, of the size of x."""
+    """relu(conv(x) + bias + residual), 3x3 with a padding of 1; all tensors are half precision and channels-last.
+
+    Rows of x are a whole number of places long, and the weight begins at a multiple of 16 bytes.
+    """
     y = torch.empty_like(x)
     N, channels, H, W = x.shape
     group = PLACE // channels

@@ -1,23 +1,19 @@
-"""Convolutions together with what follows them, for inference on a GPU: the same numbers in fewer passes over memory.
+"""The operations that networks are made of, each with PyTorch's version and with faster kernels for inference on a GPU.
 
-PyTorch runs a convolution, its bias, its ReLU and the sum of a residual block one after the other. At full resolution
-each of the small ones takes as long as the convolution itself. Ways around that, whichever suits a shape best:
+PyTorch runs a convolution, its bias, its ReLU and the sum of a residual block one after the other, and at full
+resolution each of the small ones takes as long as the convolution itself. A fused kernel writes the finished numbers at
+once. The tables below say which kernel computes which call:
 
-    pahs.kernels.hopper    CUDA, for one kind of GPU: 16, 32 and 64 channels, everything at once
-    PyTorch's cuDNN         bias and ReLU while the result is written
-    pahs.kernels.cudnn     bias and residual sum, the same way
-    pahs.kernels.triton   Triton: few channels, where cuDNN fills its tiles with nothing, and loose sums
-
-Elsewhere (CPU, float32, training) these are the plain layers; without gradients they reuse memory, because on a CPU a
-fresh page costs more than the sum that is written to it.
+    native                 PyTorch: on a CPU, in float32, in training, and where a call is too small for the others
+    pahs.kernels.hopper    CUDA for Hopper GPUs: 16, 32 and 64 channels, with everything fused
+    pahs.kernels.triton    Triton: few channels, which leave most of a tile of cuDNN's empty, and sums
+    cuDNN                  by PyTorch: bias and ReLU fused
+    pahs.kernels.cudnn     cuDNN called directly: bias and residual sum fused
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from functools import cache
 from types import ModuleType
 
@@ -25,249 +21,257 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-log = logging.getLogger(__name__)
+from pahs.kernels import cuda_graph, cudnn, hopper
+from pahs.kernels.dispatch import (
+    Call,
+    Convolution,
+    Environment,
+    Kernel,
+    Table,
+    band,
+    choose,
+    dense,
+    describe,
+    environment,
+    whole_pixels,
+)
+from pahs.kernels.streams import Tensors, side_by_side
 
-HALF = (torch.bfloat16, torch.float16)
+__all__ = [
+    "band",
+    "conv",
+    "conv_add",
+    "conv_part",
+    "conv_relu",
+    "conv_transpose",
+    "select",
+    "side_by_side",
+    "sweep",
+]
+
 SMALL_PICTURE = 1 << 17
-"""Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are the choices below."""
+"""Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are all choices here."""
 WORTH = 1 << 23
-"""Numbers from which a fused kernel pays: launching one keeps the host busy longer than PyTorch's layers do, cuDNN's
-for 0.15 ms."""
+"""Numbers from which a fused kernel pays: the host needs longer to launch one than to launch PyTorch's layers, 0.15 ms
+for cuDNN called directly."""
 WORTH_RECORDED = 1 << 22
-"""The same for cuDNN's where the host's time does not count."""
-
-
-class _Thread(threading.local):
-    recording = False
-    part = (1, 1)
-    """Rows that are computed now, and rows of the whole frame."""
-
-
-_thread = _Thread()
-
-
-@contextmanager
-def recording() -> Iterator[None]:
-    """Inside, the host's time does not count: what it launches is replayed later without it."""
-    before, _thread.recording = _thread.recording, True
-    try:
-        yield
-    finally:
-        _thread.recording = before
-
-
-@contextmanager
-def part(rows: int, height: int) -> Iterator[None]:
-    """Inside, pictures are a band of a frame, and take the way that the frame would take: another rounds otherwise."""
-    before, _thread.part = _thread.part, (rows, height)
-    try:
-        yield
-    finally:
-        _thread.part = before
-
-
-def _of_whole(numbers: int) -> int:
-    """How many there would be without bands."""
-    rows, height = _thread.part
-    return numbers * height // rows
-
-
-def possible(x: Tensor, weight: Tensor) -> bool:
-    """Whether there are fused kernels for these: half precision on a CUDA GPU, without gradients."""
-    if torch.is_grad_enabled() or not x.is_cuda or torch.version.hip is not None:
-        return False
-    return x.dtype in HALF and x.dtype == weight.dtype
-
-
-def pays(x: Tensor, weight: Tensor) -> bool:
-    """Whether the fused kernels are faster for this convolution."""
-    if not possible(x, weight):
-        return False
-    return _thread.recording or _of_whole(x.numel()) * max(1.0, weight.shape[0] / weight.shape[1]) >= WORTH
+"""The same for cuDNN called directly where the host's time does not count."""
 
 
 def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """layer(x)"""
-    if _suits(layer, x):
-        return _of_layer(layer, x)
-    y: Tensor = layer._conv_forward(x, layer.weight, layer.bias)
-    return y
+    return _of_layer(layer, x)
 
 
 def conv_relu(layer: nn.Conv2d, x: Tensor) -> Tensor:
     """relu(layer(x))"""
-    if _suits(layer, x):
-        return _of_layer(layer, x, relu=True)
-    return F.relu(layer(x), inplace=not torch.is_grad_enabled())
+    return _of_layer(layer, x, relu=True)
 
 
 def conv_add(layer: nn.Conv2d, x: Tensor, residual: Tensor) -> Tensor:
     """residual + layer(x)"""
-    return _of_layer(layer, x, residual) if _suits(layer, x) else add(layer(x), residual)
+    return _of_layer(layer, x, residual)
 
 
-def add(y: Tensor, residual: Tensor) -> Tensor:
-    """y + residual; in the memory of y, which nobody else may need, unless gradients do."""
-    if torch.is_grad_enabled() or y.dtype != residual.dtype:
-        return y + residual
-    return y.add_(residual)
+def conv_part(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
+) -> Tensor:
+    """conv(x) + bias + residual, 3x3, by some of a layer's weight."""
+    return _convolve(Convolution(x, weight, bias, residual))
 
 
 def _of_layer(layer: nn.Conv2d, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-    stride, padding = layer.stride[0], int(layer.padding[0])
-    return convolve(x, layer.weight, layer.bias, residual, relu, stride, padding)
+    stride, padding = layer.stride, layer.padding
+    square = stride[0] == stride[1] and not isinstance(padding, str) and padding[0] == padding[1]
+    if square and layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros":
+        padded = int(padding[0])
+        return _convolve(Convolution(x, layer.weight, layer.bias, residual, relu, stride[0], padded))
+    return _finish(layer._conv_forward(x, layer.weight, layer.bias), residual, relu)
 
 
-def convolve(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    residual: Tensor | None = None,
-    relu: bool = False,
-    stride: int = 1,
-    padding: int = 1,
-) -> Tensor:
-    """relu(conv(x) + bias + residual) by the fastest way there is; only for what `pays`."""
-    weight = weight.contiguous(memory_format=torch.channels_last)
-    outputs, inputs, rows, _ = weight.shape
-    if (rows, stride, padding) == (3, 1, 1) and _ordered(x, residual):
-        own = _by_own_kernel(x, weight, bias, residual, relu)
-        if own is not None:
-            return own
-    if relu and bias is not None and residual is None:
-        return torch.cudnn_convolution_relu(x, weight, bias, (stride, stride), (padding, padding), (1, 1), 1)
-    least = WORTH_RECORDED if _thread.recording else WORTH
-    large = _of_whole(x.numel()) // inputs * outputs // stride**2 >= least
-    if (
-        bias is not None
-        and not relu
-        and large
-        and inputs % 8 == 0
-        and outputs % 8 == 0
-        and _ordered(x, residual)
-    ):
-        direct = direct_cudnn()
-        if direct is not None:
-            return direct(x, weight, bias, residual, stride, padding)
-    y = plus(F.conv2d(x, weight, None, stride, padding), bias, residual)
-    return y.relu_() if relu else y
+def _convolve(c: Convolution) -> Tensor:
+    here = environment(c.x, c.weight)
+    if here is None:
+        return _native(c)
+    kernel = choose(CONVOLUTION, describe(c), here)
+    if kernel is not NATIVE:
+        c = Convolution(c.x, c.weight.contiguous(memory_format=torch.channels_last), *c[2:])
+    return kernel.run(c)
 
 
-def _by_own_kernel(
-    x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None, relu: bool
-) -> Tensor | None:
-    """The same for 3x3 and few channels; None where none of our kernels is the fastest way."""
-    outputs, inputs = weight.shape[:2]
-    y: Tensor
-    hopper = for_hopper()
-    if hopper is not None and hopper.suits(x, weight):
-        y = hopper.conv(x, weight, bias, residual, relu)
-        return y
-    own = kernels()
-    if own is None:
-        return None
-    bare = bias is not None and residual is None and not relu
-    if inputs == 3 and outputs in (16, 32, 64, 128) and bare:
-        y = own.conv_from_rgb(x, weight, bias)
-        return y
-    small = _of_whole(x.shape[0] * x.shape[2] * x.shape[3]) <= SMALL_PICTURE
-    equal = inputs == outputs and (inputs <= 32 or small)
-    if inputs in (16, 32, 64) and (equal or outputs == 3):
-        y = own.conv(x, weight, bias, residual, relu)
-        return y
-    return None
+def _native(c: Convolution) -> Tensor:
+    return _finish(F.conv2d(c.x, c.weight, c.bias, c.stride, c.padding), c.residual, c.relu)
 
 
-def plus(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
+def _finish(y: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
+    """relu(y + residual); without gradients in the memory of y, because a fresh page costs a CPU more than a sum."""
+    plain = torch.is_grad_enabled()
+    if residual is not None:
+        y = y + residual if plain or y.dtype != residual.dtype else y.add_(residual)
+    return F.relu(y, inplace=not plain) if relu else y
+
+
+def _cudnn_relu(c: Convolution) -> Tensor:
+    stride, padding = (c.stride, c.stride), (c.padding, c.padding)
+    return torch.cudnn_convolution_relu(c.x, c.weight, c.bias, stride, padding, (1, 1), 1)
+
+
+def _cudnn_add(c: Convolution) -> Tensor:
+    assert c.bias is not None, "only these are suited"
+    return cudnn.conv_add(c.x, c.weight, c.bias, c.residual, c.stride, c.padding)
+
+
+def _conv_then_sum(c: Convolution) -> Tensor:
+    y = _sum(F.conv2d(c.x, c.weight, None, c.stride, c.padding), c.bias, c.residual)
+    return y.relu_() if c.relu else y
+
+
+@cache
+def _triton() -> ModuleType:
+    """Imported where it is known to work: it needs a compiler."""
+    from pahs.kernels import triton
+
+    return triton
+
+
+def _too_small(call: Call, here: Environment) -> bool:
+    return not here.recording and call.pixels * call.inputs * max(1.0, call.outputs / call.inputs) < WORTH
+
+
+def _keeps_size(call: Call) -> bool:
+    return (call.kernel, call.stride, call.padding, call.dense) == (3, 1, 1, True)
+
+
+def _suits_hopper(call: Call, here: Environment) -> bool:
+    ours = _keeps_size(call) and call.inputs == call.outputs and call.inputs in hopper.CHANNELS
+    return ours and call.columns % (hopper.PLACE // call.inputs) == 0 and call.aligned
+
+
+def _suits_triton_rgb(call: Call, here: Environment) -> bool:
+    bare = call.bias and not call.residual and not call.relu
+    return _keeps_size(call) and call.inputs == 3 and call.outputs in (16, 32, 64, 128) and bare
+
+
+def _suits_triton(call: Call, here: Environment) -> bool:
+    if not _keeps_size(call) or call.inputs not in (16, 32, 64):
+        return False
+    equal = call.inputs == call.outputs and (call.inputs <= 32 or call.pixels <= SMALL_PICTURE)
+    return equal or call.outputs == 3
+
+
+def _suits_cudnn_add(call: Call, here: Environment) -> bool:
+    least = WORTH_RECORDED if here.recording else WORTH
+    large = call.pixels * call.outputs // call.stride**2 >= least
+    eights = call.inputs % 8 == 0 and call.outputs % 8 == 0
+    return call.bias and not call.relu and large and eights and call.dense
+
+
+NATIVE = Kernel("native", _native, _too_small)
+CONVOLUTION = Table(
+    NATIVE,
+    Kernel("hopper", lambda c: hopper.conv(*c[:5]), _suits_hopper, "hopper"),
+    Kernel("triton-rgb", lambda c: _triton().conv_from_rgb(*c[:3]), _suits_triton_rgb, "triton"),
+    Kernel("triton", lambda c: _triton().conv(*c[:5]), _suits_triton, "triton"),
+    Kernel("cudnn-relu", _cudnn_relu, lambda call, here: call.relu and call.bias and not call.residual),
+    Kernel("cudnn-add", _cudnn_add, _suits_cudnn_add, "cudnn"),
+    Kernel("conv-then-sum", _conv_then_sum),
+)
+
+
+def conv_transpose(layer: nn.ConvTranspose2d, x: Tensor) -> Tensor:
+    """layer(x)"""
+    here = environment(x, layer.weight)
+    if here is None:
+        return _native_transpose(layer, x, layer.bias)
+    inputs, outputs = layer.weight.shape[:2]
+    call = Call(inputs, outputs, pixels=whole_pixels(x))
+    return choose(TRANSPOSED, call, here).run(layer, x, layer.bias)
+
+
+def _native_transpose(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Tensor:
+    stride, padding, more = layer.stride, layer.padding, layer.output_padding
+    return F.conv_transpose2d(x, layer.weight, bias, stride, padding, more, layer.groups, layer.dilation)  # type: ignore[arg-type]
+
+
+def _transpose_then_sum(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Tensor:
+    return _sum(_native_transpose(layer, x, None), bias, None)
+
+
+def _too_small_transpose(call: Call, here: Environment) -> bool:
+    return not here.recording and call.pixels * call.inputs * max(1.0, call.inputs / call.outputs) < WORTH
+
+
+TRANSPOSED = Table(
+    Kernel("native", _native_transpose, _too_small_transpose),
+    Kernel("transpose-then-sum", _transpose_then_sum),
+)
+
+
+def _sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
     """y + bias + residual, in the memory of y."""
-    if bias is None:
-        return y if residual is None else y.add_(residual)
-    own = kernels()
-    if own is not None and y.shape[1] % 8 == 0 and _ordered(y, residual):
-        own.add_(y, bias, residual)
-        return y
-    y.add_(bias[:, None, None])
+    here = environment(y, y)
+    call = Call(outputs=y.shape[1], bias=bias is not None, dense=dense(y, residual))
+    kernel = SUM.kernels[-1] if here is None else choose(SUM, call, here)
+    return kernel.run(y, bias, residual)
+
+
+def _suits_triton_sum(call: Call, here: Environment) -> bool:
+    return call.bias and call.outputs % 8 == 0 and call.dense
+
+
+def _triton_sum(y: Tensor, bias: Tensor, residual: Tensor | None) -> Tensor:
+    _triton().add_(y, bias, residual)
+    return y
+
+
+def _native_sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
+    y = y if bias is None else y.add_(bias[:, None, None])
     return y if residual is None else y.add_(residual)
 
 
-def _suits(layer: nn.Conv2d, x: Tensor) -> bool:
-    """A convolution with nothing unusual about it, for which the fused kernels pay."""
-    square = layer.stride[0] == layer.stride[1] and layer.padding[0] == layer.padding[1]
-    usual = layer.groups == 1 and layer.dilation == (1, 1) and layer.padding_mode == "zeros"
-    return square and usual and not isinstance(layer.padding, str) and pays(x, layer.weight)
+SUM = Table(
+    Kernel("triton", _triton_sum, _suits_triton_sum, "triton"),
+    Kernel("native", _native_sum),
+)
 
 
-def _ordered(x: Tensor, residual: Tensor | None) -> bool:
-    """Channels-last without gaps, which is how the kernels walk through memory."""
-    return all(t is None or t.is_contiguous(memory_format=torch.channels_last) for t in (x, residual))
+def select(found: Tensor, query: Tensor, key: Tensor, filter_: nn.Sequential) -> Tensor:
+    """S_Sel * found for (B, N, C) tokens, where S_Sel = sigmoid(filter(query . mean(key))); may overwrite `found`.
+
+    `filter_` is linear, ReLU, linear, ReLU, linear.
+    """
+    layers = [x for x in filter_ if isinstance(x, nn.Linear)]
+    here = environment(found, layers[0].weight)
+    kernel = SELECTION.kernels[-1] if here is None else choose(SELECTION, Call(found.shape[2]), here)
+    return kernel.run(found, query, key.mean(1, keepdim=True), filter_)
 
 
-@cache
-def for_hopper() -> ModuleType | None:
-    """`pahs.kernels.hopper`, tried once; None on other GPUs, and where it cannot be compiled."""
-    try:
-        from pahs.kernels import hopper
-
-        if torch.cuda.get_device_capability() != hopper.CAPABILITY:
-            return None
-        with torch.inference_mode():
-            for channels in hopper.CHANNELS:
-                x = torch.ones(1, channels, 3, 8, device="cuda", dtype=torch.bfloat16)
-                x = x.to(memory_format=torch.channels_last)
-                y = hopper.conv(x, x.new_ones(channels, channels, 3, 3).to(memory_format=torch.channels_last))
-                if y[0, 0, 1, 1] != 9 * channels or y[0, -1, 0, 0] != 4 * channels:
-                    raise RuntimeError("its sums are wrong")
-        return hopper
-    except Exception as error:  # whatever a missing compiler or another driver raises
-        log.warning("running without the kernels for Hopper, which is slower: %s", _first_line(error))
-        return None
+def _native_select(found: Tensor, query: Tensor, mean: Tensor, filter_: nn.Sequential) -> Tensor:
+    score = (query * mean).sum(2, keepdim=True)
+    return torch.sigmoid(filter_(score)) * found
 
 
-@cache
-def kernels() -> ModuleType | None:
-    """`pahs.kernels.triton`, tried once; None where they cannot be compiled, which is said in one line."""
-    try:
-        from pahs.kernels import triton as own
-
-        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        with torch.inference_mode():
-            x = torch.ones(1, 16, 4, 4, device="cuda", dtype=torch.bfloat16 if bf16 else torch.float16)
-            x = x.to(memory_format=torch.channels_last)
-            bias, y = x[0, :, 0, 0].contiguous(), x.clone()
-            own.add_(y, bias, x)
-            none = x.new_zeros(16, 16, 3, 3).to(memory_format=torch.channels_last)
-            convolved = own.conv(x, none, bias, x)
-            picture = x[:, :3].contiguous(memory_format=torch.channels_last)
-            filled = own.conv_from_rgb(picture, x.new_zeros(16, 3, 3, 3), bias)
-            if not all(bool((z == n).all()) for z, n in ((y, 3), (convolved, 2), (filled, 1))):
-                raise RuntimeError("its sums are wrong")
-        return own
-    except Exception as error:  # whatever a missing or half-installed compiler raises
-        log.warning("running without Triton, which is slower: %s", _first_line(error))
-        return None
+def _triton_select(found: Tensor, query: Tensor, mean: Tensor, filter_: nn.Sequential) -> Tensor:
+    found = found.contiguous()
+    layers = [(x.weight, x.bias) for x in filter_ if isinstance(x, nn.Linear)]
+    _triton().select_(found, query, mean, layers)
+    return found
 
 
-Convolution = Callable[[Tensor, Tensor, Tensor, Tensor | None, int, int], Tensor]
+SELECTION = Table(
+    Kernel("triton", _triton_select, lambda call, here: call.inputs in (16, 32, 64, 128), "triton"),
+    Kernel("native", _native_select),
+)
 
 
-@cache
-def direct_cudnn() -> Convolution | None:
-    """`pahs.kernels.cudnn.conv_add`, tried once; None where it is out of reach."""
-    try:
-        from pahs.kernels.cudnn import conv_add
+def sweep(cell: cuda_graph.Steps, reads: Iterable[Tensors], state: Tensors) -> Iterator[Tensors]:
+    """The state after every frame; valid until the next is asked for, so whoever keeps one keeps a copy.
 
-        x = torch.ones(1, 8, 4, 4, device="cuda", dtype=torch.bfloat16).to(memory_format=torch.channels_last)
-        weight = torch.ones(8, 8, 1, 1, device="cuda", dtype=torch.bfloat16).to(
-            memory_format=torch.channels_last
-        )
-        y = conv_add(x, weight, x[0, :, 0, 0].contiguous(), x, 1, 0)
-        if not bool((y == 10).all()):
-            raise RuntimeError("its sums are wrong")
-        return conv_add
-    except Exception as error:  # whatever another version of cuDNN, or none, raises
-        log.info("running without fused residual sums: %s", _first_line(error))
-        return None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    `reads` may lie in the host's memory. On a GPU the steps are replays of a CUDA graph, where one can be recorded.
+    """
+    if cuda_graph.possible(state[0]):
+        yield from cuda_graph.sweep(cell, reads, state)
+        return
+    for read in reads:
+        state = cell.step(tuple(x.to(state[0].device, non_blocking=True) for x in read), state)
+        yield state

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pahs.kernels import ops
@@ -22,16 +19,7 @@ class ConvTranspose(nn.ConvTranspose2d):
     """A transposed convolution whose bias costs little extra on a GPU."""
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
-        if output_size is not None or not ops.pays(x, self.weight):
-            return super().forward(x, output_size)
-        arguments: tuple[Any, ...] = (
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-        )
-        return ops.plus(F.conv_transpose2d(x, self.weight, None, *arguments), self.bias)
+        return ops.conv_transpose(self, x) if output_size is None else super().forward(x, output_size)
 
 
 def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Conv:
@@ -72,10 +60,7 @@ class SplitConv(nn.Conv2d):
         self.boundary = first
 
     def of_first(self, a: Tensor) -> Tensor:
-        weight = self.weight[:, : self.boundary]
-        if not ops.pays(a, weight):
-            return F.conv2d(a, weight, self.bias, padding=1)
-        return ops.convolve(a, weight, self.bias)
+        return ops.conv_part(a, self.weight[:, : self.boundary], self.bias)
 
     def second(self) -> Tensor:
         """The weight of the second half, in one piece: cut it once where it is used several times."""
@@ -83,7 +68,4 @@ class SplitConv(nn.Conv2d):
 
     def add_second(self, of_first: Tensor, b: Tensor, weight: Tensor | None = None) -> Tensor:
         """of_first + conv_b(b); `weight` is `second()`, if the caller has it at hand."""
-        weight = self.second() if weight is None else weight
-        if not ops.pays(b, weight):
-            return ops.add(F.conv2d(b, weight, padding=1), of_first)
-        return ops.convolve(b, weight, residual=of_first)
+        return ops.conv_part(b, self.second() if weight is None else weight, residual=of_first)

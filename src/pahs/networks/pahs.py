@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from pahs.kernels import cuda_graph
-from pahs.kernels.streams import side_by_side
+from pahs.kernels import ops
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.refine import RefineConfig, Refiner
@@ -118,7 +117,7 @@ class Cell(nn.Module):
 
     def sweep(self, reads: Sequence[Tensors], state: Tensors | None) -> Iterator[Tensors]:
         """The state after every frame, in the given order; valid until the next one is asked for."""
-        return cuda_graph.sweep(self, reads, self.start(reads[0]) if state is None else state)
+        return ops.sweep(self, reads, self.start(reads[0]) if state is None else state)
 
 
 class PAHS(Deblurrer):
@@ -192,7 +191,7 @@ class PAHS(Deblurrer):
                     latents.put(t, 1, now[0])
             return list(latents.kept[1].values())
 
-        after, _ = side_by_side(ahead, back, device)
+        after, _ = ops.side_by_side(ahead, back, device)
         return latents.joined(), after
 
     def reconstruct(self, latents: Tensors) -> Tensor:

@@ -63,29 +63,12 @@ class SNLA(nn.Module):
         self.enlarge = nn.Sequential(double(hidden, hidden), double(hidden, hidden))
         self.merge = Conv(2 * hidden, hidden, 1)
 
-    def selection(self, q: Tensor, k: Tensor) -> Tensor:
-        """S_Sel, (B, N, 1): how far each query may trust what it finds."""
-        assert self.filter is not None, "only a selective SNLA selects"
-        score = (q * k.mean(1, keepdim=True)).sum(2, keepdim=True)
-        y: Tensor = torch.sigmoid(self.filter(score))
-        return y
-
-    def select(self, found: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        """S_Sel * found"""
-        if self.filter is None:
-            return found
-        layers = [x for x in self.filter if isinstance(x, nn.Linear)]
-        own = ops.kernels() if ops.possible(found, layers[0].weight) else None
-        if own is not None and found.shape[2] in (16, 32, 64, 128):
-            found = found.contiguous()
-            own.select_(found, q, k.mean(1, keepdim=True), [(x.weight, x.bias) for x in layers])
-            return found
-        return self.selection(q, k) * found
-
     def forward(self, query: Tensor | None, h: Tensor) -> Tensor:
         """`query` is `to_query(f_B)`, computed ahead; None when the hidden state asks for itself."""
         q = tokens(self.to_query(h) if query is None else query)
         k, v = tokens(self.to_key(h)), tokens(self.to_value(h))
-        found = self.select(attend(q, k, v), q, k)
+        found = attend(q, k, v)
+        if self.filter is not None:
+            found = ops.select(found, q, k, self.filter)
         grid = found.transpose(1, 2).reshape(*h.shape[:2], h.shape[2] // STRIDE, h.shape[3] // STRIDE)
         return ops.conv_add(self.merge, torch.cat([h, self.enlarge(grid)], 1), h)

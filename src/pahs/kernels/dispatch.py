@@ -1,0 +1,236 @@
+"""Which kernel computes an operation: a table is read from the top, and the first kernel that suits the call is chosen.
+
+A choice depends on shapes, on the libraries that work on the GPU, and on whether a CUDA graph records the launch; never
+on values. A band of a frame is described by the whole frame's size, because another kernel would round differently.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pahs.kernels import cudnn, hopper
+
+log = logging.getLogger(__name__)
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+# Tuples rather than dataclasses, because one of each is made per launch.
+class Convolution(NamedTuple):
+    """relu(conv(x) + bias + residual)"""
+
+    x: Tensor
+    weight: Tensor
+    """(outputs, inputs, rows, columns)"""
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    relu: bool = False
+    stride: int = 1
+    padding: int = 1
+
+
+class Call(NamedTuple):
+    """What a choice may depend on."""
+
+    inputs: int = 0
+    """Channels read."""
+    outputs: int = 0
+    """Channels written."""
+    kernel: int = 1
+    """Rows and columns of a convolution's weight; 0 where they differ."""
+    stride: int = 1
+    padding: int = 0
+    pixels: int = 0
+    """Pixels read, of all frames of the batch, each counted as a whole even where only a band of it is computed."""
+    columns: int = 0
+    """Pixels in a row."""
+    bias: bool = False
+    residual: bool = False
+    relu: bool = False
+    dense: bool = True
+    """All tensors are channels-last without gaps, which is how our kernels walk through memory."""
+    aligned: bool = True
+    """The weight begins at a multiple of 16 bytes."""
+
+
+class Environment(NamedTuple):
+    """Where a call runs."""
+
+    libraries: Container[str]
+    """Which of "hopper", "triton" and "cudnn" work on this GPU."""
+    recording: bool = False
+    """A CUDA graph records the launch: the host's time does not count, because replays do without it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One row of a table."""
+
+    name: str
+    run: Callable[..., Tensor]
+    """All kernels of a table take the same arguments."""
+    suits: Callable[[Call, Environment], bool] = lambda call, here: True
+    """Whether this kernel computes the call, and is the fastest of those below it in the table."""
+    library: str | None = None
+    """What the kernel needs besides PyTorch."""
+
+
+class Table:
+    """The kernels of one operation, in the order in which they are considered; the last one suits every call."""
+
+    def __init__(self, *kernels: Kernel) -> None:
+        self.kernels = kernels
+
+
+@lru_cache(maxsize=4096)
+def choose(table: Table, call: Call, here: Environment) -> Kernel:
+    """The first kernel of the table that suits the call and whose library works."""
+    return next(
+        kernel
+        for kernel in table.kernels
+        if kernel.suits(call, here) and (kernel.library is None or kernel.library in here.libraries)
+    )
+
+
+class _Thread(threading.local):
+    recording = False
+    band = (1, 1)
+    """Rows of the band that is computed now, and rows of the whole frame."""
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Inside, this thread's launches are recorded by a CUDA graph."""
+    before, _thread.recording = _thread.recording, True
+    try:
+        yield
+    finally:
+        _thread.recording = before
+
+
+@contextmanager
+def band(rows: int, height: int) -> Iterator[None]:
+    """Inside, the tensors of this thread show `rows` rows of a frame that has `height`."""
+    before, _thread.band = _thread.band, (rows, height)
+    try:
+        yield
+    finally:
+        _thread.band = before
+
+
+def environment(x: Tensor, weight: Tensor) -> Environment | None:
+    """Where a call runs; None without fused kernels, which are for half precision on a CUDA GPU without gradients."""
+    if torch.is_grad_enabled() or not x.is_cuda or torch.version.hip is not None:
+        return None
+    if x.dtype not in HALF or x.dtype != weight.dtype:
+        return None
+    return Environment(libraries(x.get_device()), _thread.recording)
+
+
+def describe(c: Convolution) -> Call:
+    """What the choice of a kernel for this convolution depends on."""
+    outputs, inputs, rows, columns = c.weight.shape
+    # A weight in another memory format is copied before it is used, and a copy is aligned.
+    aligned = c.weight.data_ptr() % 16 == 0 or not dense(c.weight)
+    kernel, pixels = rows if rows == columns else 0, whole_pixels(c.x)
+    return Call(
+        inputs, outputs, kernel, c.stride, c.padding, pixels, c.x.shape[3],
+        c.bias is not None, c.residual is not None, c.relu, dense(c.x, c.residual), aligned,
+    )  # fmt: skip
+
+
+def whole_pixels(x: Tensor) -> int:
+    """Pixels of a batch (N, C, H, W), as many as without bands."""
+    rows, height = _thread.band
+    return x.shape[0] * x.shape[2] * x.shape[3] * height // rows
+
+
+def dense(*tensors: Tensor | None) -> bool:
+    """Whether all are channels-last without gaps."""
+    return all(x is None or x.is_contiguous(memory_format=torch.channels_last) for x in tensors)
+
+
+class Libraries:
+    """The libraries of kernels that work on one GPU; each is tried when it is first asked for."""
+
+    def __init__(self, device: int) -> None:
+        self.device = device
+        self.tried: dict[str, bool] = {}
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self.tried:
+            self.tried[str(name)] = self._works(str(name))
+        return self.tried[str(name)]
+
+    def _works(self, name: str) -> bool:
+        if name == "hopper" and torch.cuda.get_device_capability(self.device) != hopper.CAPABILITY:
+            return False
+        try:
+            with torch.cuda.device(self.device), torch.inference_mode():
+                TRIALS[name]()
+            return True
+        except Exception as error:  # whatever a missing compiler, another driver or another version raises
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            # Only cuDNN may be of another version on a machine where nothing is wrong.
+            level = logging.INFO if name == "cudnn" else logging.WARNING
+            log.log(
+                level, "running without the kernels of %s, which is slower: %s", name.capitalize(), reason
+            )
+            return False
+
+
+libraries = cache(Libraries)
+"""The libraries of a GPU, by its number."""
+
+
+def _try_hopper() -> None:
+    for channels in hopper.CHANNELS:
+        x = _ones(1, channels, 3, 8)
+        y = hopper.conv(x, _ones(channels, channels, 3, 3))
+        _check(y[0, 0, 1, 1] == 9 * channels and y[0, -1, 0, 0] == 4 * channels)
+
+
+def _try_triton() -> None:
+    from pahs.kernels import triton
+
+    bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    x = _ones(1, 16, 4, 4).to(torch.bfloat16 if bf16 else torch.float16)
+    bias, y = x[0, :, 0, 0].contiguous(), x.clone()
+    triton.add_(y, bias, x)
+    none = x.new_zeros(16, 16, 3, 3).to(memory_format=torch.channels_last)
+    picture = x[:, :3].contiguous(memory_format=torch.channels_last)
+    filled = triton.conv_from_rgb(picture, x.new_zeros(16, 3, 3, 3), bias)
+    for result, expected in ((y, 3), (triton.conv(x, none, bias, x), 2), (filled, 1)):
+        _check((result == expected).all())
+
+
+def _try_cudnn() -> None:
+    x = _ones(1, 8, 4, 4)
+    y = cudnn.conv_add(x, _ones(8, 8, 1, 1), x[0, :, 0, 0].contiguous(), x, 1, 0)
+    _check((y == 10).all())
+
+
+def _ones(*shape: int) -> Tensor:
+    x = torch.ones(shape, device="cuda", dtype=torch.bfloat16)
+    return x.to(memory_format=torch.channels_last)
+
+
+def _check(right: Tensor | bool) -> None:
+    if not bool(right):
+        raise RuntimeError("its sums are wrong")
+
+
+TRIALS = {"hopper": _try_hopper, "triton": _try_triton, "cudnn": _try_cudnn}
+"""Each raises where its library does not work."""
