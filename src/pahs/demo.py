@@ -1,6 +1,6 @@
-"""The demonstration: a street is painted, filmed with a shaking camera, deblurred, and compared.
+"""The demonstration: a street is painted, filmed by a shaking camera, deblurred, and compared.
 
-Everything is made here, so that it runs anywhere and the sharp frames are known: the score is measured, file to file.
+It needs no data, and the sharp frames are known, so the score is measured from file to file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PAN, BUS = 2.0, 5.5
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What was made, and how far it is from the truth. PSNR is the mean over frames, RGB, 8-bit, after encoding."""
+    """The files of a demonstration, and their scores. PSNR is the mean over frames, RGB, 8-bit, after encoding."""
 
     blurry: Path
     deblurred: Path
@@ -227,7 +227,7 @@ def caption(image: Image.Image, text: str) -> None:
 
 
 def divided(before: Levels, after: Levels) -> Tensor:
-    """One frame, half of it as it was."""
+    """One frame: its left half is blurry, its right half deblurred."""
     middle = before.shape[1] // 2
     frame = np.concatenate(
         [before[:, : middle - 1], np.full_like(before[:, :2], 255), after[:, middle + 1 :]], 1

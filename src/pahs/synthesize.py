@@ -36,7 +36,7 @@ SHEET = "contact_sheet.png"
 SHEET_ROWS = 8
 """Most sequences on the contact sheet, taken evenly from all."""
 SHORTEST = 3
-"""A stretch of video with fewer exposures is not worth a sequence."""
+"""Stretches of video with fewer exposures are skipped."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,11 @@ class _Tree:
     def is_test(self, index: int) -> bool:
         return self.test_period > 0 and index % self.test_period == self.test_period - 1
 
-    def place(self, name: str, index: int) -> Path:
+    def path_of(self, name: str, index: int) -> Path:
         return self.out / ("test" if self.is_test(index) else "train") / name
 
     def keep(self, path: Path) -> bool:
-        """Whether the sequence is there already."""
+        """Count a sequence that was written earlier; False if there is none."""
         if not path.is_dir():
             return False
         self.kept += 1
@@ -157,7 +157,7 @@ def _from_photos(
     seen = [f for f in files if f not in set(unseen)] if period else files
     opened: dict[bool, PhotoSource] = {}
     for index in range(count):
-        path = tree.place(f"photos_{index:05d}", index)
+        path = tree.path_of(f"photos_{index:05d}", index)
         if not tree.keep(path):
             test = tree.is_test(index)
             if test not in opened:
@@ -186,7 +186,7 @@ def _from_video(
     needed = config.frames_needed(frames, rate)
     found = False
     for index, span in enumerate(_spans(pictures, needed)):
-        target = tree.place(f"{name}_{index:03d}", index)
+        target = tree.path_of(f"{name}_{index:03d}", index)
         if tree.keep(target):
             found = True
             continue
@@ -293,7 +293,7 @@ def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[l
 
 
 def _claim(out: Path, options: dict[str, object], overwrite: bool) -> None:
-    """Make `out` ours: an empty folder, or one that the same options were used on before."""
+    """Check that `out` is empty or holds a dataset made with the same options, and write the options into it."""
     record = out / RECORD
     text = json.dumps(options, indent=1, sort_keys=True)
     if out.exists() and not out.is_dir():

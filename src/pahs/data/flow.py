@@ -24,7 +24,7 @@ WINDOW = 2.0
 STIFFNESS = 2e-4
 """Added to the structure tensor: where there is no texture the flow of the coarser level stays."""
 TOLERANCE = 1.0
-"""Forward and backward flow may disagree by so many pixels, and 5 % of their length, before one is called wrong."""
+"""Forward and backward flow may disagree by so many pixels, and 5 % of their length, before it counts as wrong."""
 
 
 def optical_flow(first: Tensor, second: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def warp(picture: Tensor, flow: Tensor) -> Tensor:
 
 
 def disagreement(there: Tensor, back: Tensor) -> Tensor:
-    """(N, 1, H, W): by how many tolerances a point misses itself after going `there` and `back`; above 1 is wrong."""
+    """(N, 1, H, W): the forward-backward error of a flow, divided by what is tolerated; above 1 the flow is wrong."""
     returned = there + warp(back, there)
     length = there.square().sum(1, keepdim=True).sqrt()
     return returned.square().sum(1, keepdim=True).sqrt() / (TOLERANCE + 0.05 * length)
@@ -71,7 +71,7 @@ def interpolate(first: Tensor, second: Tensor, there: Tensor, back: Tensor, mome
     reverse = _flow_at(back, moment - 1)
     missed_there, missed_back = disagreement(there, back), disagreement(back, there)
     total, weights = torch.zeros_like(first), torch.zeros_like(first[:, :1])
-    # Two opinions about the motion through this moment, and for each the two frames it can be seen in.
+    # There are two estimates of the motion at this moment, and each one samples both frames.
     for to_first, to_second in (
         (-moment * forth, (1 - moment) * forth),
         (moment * reverse, (moment - 1) * reverse),
@@ -82,7 +82,7 @@ def interpolate(first: Tensor, second: Tensor, there: Tensor, back: Tensor, mome
         )
         agree = (-8 * (views[0][0] - views[1][0]).abs().mean(1, keepdim=True)).exp()
         for seen, missed, near in views:
-            # A point that does not return to itself is hidden in the other frame: it is moved by a wrong flow.
+            # A point that does not return to itself is occluded in the other frame, so its flow is wrong.
             weight = near * agree * (-(missed.square())).exp() + 1e-6 * near
             total = total + weight * seen
             weights = weights + weight
@@ -90,7 +90,7 @@ def interpolate(first: Tensor, second: Tensor, there: Tensor, back: Tensor, mome
 
 
 def _flow_at(flow: Tensor, share: float) -> Tensor:
-    """Flow on the grid of the moment that lies `-share` of the way along it, by fixed-point iteration."""
+    """The flow on the pixel grid of a moment `-share` along it, by fixed-point iteration."""
     moved = flow
     for _ in range(3):
         moved = warp(flow, share * moved)
@@ -102,7 +102,7 @@ def _refine(a: Tensor, b: Tensor, flow: Tensor) -> Tensor:
         seen = warp(b, flow)
         gx, gy = _gradient((a + seen) / 2)
         change = seen - a
-        # Large differences are occlusions and noise: they count less.
+        # Large differences come from occlusions and noise, so they count less.
         trust = 1 / (1 + (change / 0.1).square())
         products = torch.cat([gx * gx, gx * gy, gy * gy, gx * change, gy * change], 1) * trust
         xx, xy, yy, xt, yt = _smooth(products, WINDOW)[:, :, None].unbind(1)

@@ -1,4 +1,4 @@
-"""Public deblurring datasets as they lie on disk: which blurry frame belongs to which sharp one.
+"""The folder layouts of public deblurring datasets: which blurry frame belongs to which sharp one.
 
 Opening a dataset lists its folders and looks at the header of each picture; pixels are read frame by frame.
 
@@ -58,7 +58,7 @@ class Sequence:
     """Consecutive frames of one take, blurry and sharp side by side."""
 
     name: str
-    """Where it lies below the root, such as `test/GOPR0384_11_00`: unique in its dataset."""
+    """Its folder below the root, such as `test/GOPR0384_11_00`: unique in its dataset."""
     blurry: tuple[Path, ...]
     """The frames in order of time."""
     sharp: tuple[Path, ...]
@@ -89,7 +89,7 @@ class PairedDataset:
     root: Path
     """The folder it was opened from."""
     layout: Layout
-    """How it lies on disk."""
+    """How its folders are arranged."""
     split: Split | None
     """The part that was asked for; None: everything."""
     sequences: tuple[Sequence, ...]
@@ -102,7 +102,7 @@ class PairedDataset:
 
 @dataclass(frozen=True)
 class _Found:
-    """Two folders that should hold one sequence, before anybody looked inside."""
+    """Two folders that should hold one sequence; nothing in them has been read yet."""
 
     name: str
     split: Split | None
@@ -122,7 +122,7 @@ def open_dataset(
 
     `split` None takes everything; REDS calls its test part `val`, which answers to both `test` and `valid`; plain
     pairs have no parts, so any split is all of them. `kind` chooses between GOPRO's two ways of averaging.
-    `check` reads the header of every picture, so that damage shows now and not after hours.
+    `check` reads the header of every picture, so that a damaged file is found now and not after hours.
     """
     root = Path(root)
     if not root.is_dir():

@@ -70,7 +70,7 @@ def homographies(pose: Tensor, pitch: Tensor, tilt: Tensor, height: int, width: 
     gy = (gy + tilt[..., 1, None, None]) * slant
     cos, sin = zoom.exp() * roll.cos(), zoom.exp() * roll.sin()
     one = torch.ones_like(x)
-    # The plane is seen in perspective first and slides in its own coordinates then: w stays positive.
+    # Perspective comes first, then the plane slides in its own coordinates, so that w stays positive.
     rows = [cos - x * gx, -sin - x * gy, -x, sin - y * gx, cos - y * gy, -y, gx, gy, one]
     matrix = torch.stack(rows, -1).view(*x.shape, 3, 3)
     scale = torch.stack([pitch, pitch, torch.ones_like(pitch)], -1)

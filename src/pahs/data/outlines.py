@@ -32,7 +32,7 @@ def outlines(u: Tensor, tear: Tensor, size: tuple[int, int], pixel: Tensor, radi
     y = (torch.arange(h, device=u.device) - (h - 1) / 2)[:, None] * pixel[:, None, None]
     x = (torch.arange(w, device=u.device) - (w - 1) / 2)[None, :] * pixel[:, None, None]
     turn = angle[:, None, None] * math.pi
-    stretch = (1 + 1.5 * aspect.square())[:, None, None]  # half as wide as long is common, a pole is rare
+    stretch = (1 + 1.5 * aspect.square())[:, None, None]  # the median shape is half as wide as long
     scale = radius[:, None, None]
     across = (x * turn.cos() + y * turn.sin()) / (scale * stretch)
     along = (y * turn.cos() - x * turn.sin()) * stretch / scale

@@ -1,8 +1,8 @@
 """A folder of photographs, held on the device so that training cuts its textures there.
 
 The pool is one flat list of pixels with a table of where each picture starts. Every photo is there at several
-sizes: a texture that is wanted smaller is cut from the nearest size instead of being shrunk on the fly, which
-keeps sharp frames sharp and free of aliasing.
+sizes: a smaller texture is cut from the nearest size instead of being shrunk on the fly, which keeps sharp frames
+sharp and free of aliasing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"})
 LEVEL_RATIO = 0.8
-"""Size of each level of the pyramid relative to the one above: a texture is never off by more than 12 %."""
+"""Size of each level of the pyramid relative to the one above: a texture is at most 12 % from the wanted size."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class PhotoPool:
         """Cut windows (N, 3, height, width), float32 in [0, 1], mirrored where they leave the picture.
 
         photo, level   (N,) int64
-        centre         (N, 2) in [0, 1]: where the window sits between the picture's edges, down and right
+        centre         (N, 2) in [0, 1]: position of the window between the picture's edges, down and right
         turn           (N, 3) in [0, 1]: above one half: flip down, flip right, swap rows and columns
         view           (N, 2) pixels of the window that must stay inside the picture when it is large enough
         """
@@ -124,8 +124,8 @@ class PhotoPool:
         swap = flip[:, 2, None, None]
         down, right = torch.where(swap, right, down), torch.where(swap, down, right)
         view = torch.where(flip[:, 2:], view.flip(-1), view)
-        y = _reflect(down + _place(centre[:, 0], H, view[:, 0]), H)
-        x = _reflect(right + _place(centre[:, 1], W, view[:, 1]), W)
+        y = _reflect(down + _middle(centre[:, 0], H, view[:, 0]), H)
+        x = _reflect(right + _middle(centre[:, 1], W, view[:, 1]), W)
         index = offset[:, None, None] + y * W[:, None, None] + x
         cut = self.pixels.index_select(0, index.flatten()).view(*index.shape, 3)
         return cut.movedim(-1, 1).float().div_(255)
@@ -154,10 +154,10 @@ def read_photos(
     return photos
 
 
-def _place(where: Tensor, size: Tensor, view: Tensor) -> Tensor:
+def _middle(position: Tensor, size: Tensor, view: Tensor) -> Tensor:
     """Middle of a window of `view` pixels in [0, size), (N, 1, 1) int64; the picture's middle if it is too small."""
     half = torch.minimum(view, size.float()) / 2
-    return (half + where * (size - 2 * half)).long()[:, None, None]
+    return (half + position * (size - 2 * half)).long()[:, None, None]
 
 
 def _reflect(index: Tensor, size: Tensor) -> Tensor:

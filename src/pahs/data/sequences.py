@@ -1,4 +1,4 @@
-"""Sequences of blurry and sharp frames on disk, written whole or not at all, and a sheet to look at them."""
+"""Writes sequences of blurry and sharp frames, whole or not at all, and a contact sheet of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pahs.files import write_whole
 THUMBNAIL = 240
 """Width of a picture on the contact sheet."""
 COLUMNS = 4
-"""Blurry pictures per sequence on the contact sheet; as many sharp ones stand beside them."""
+"""Blurry pictures per sequence on the contact sheet; as many sharp ones follow to their right."""
 
 
 def write_sequence(path: Path, blurry: Tensor, sharp: Tensor) -> None:

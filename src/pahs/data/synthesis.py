@@ -150,7 +150,7 @@ class PhotoSource:
         noisy = clip.noisy < c.noise_share
         shot, read = self._uniform(B, 2).unbind(-1)
 
-        # The camera's travel is bounded by the texture; beyond that, and beyond a photo's edge, it is mirrored.
+        # The texture covers the camera's travel up to a limit; beyond it, and beyond a photo's edge, it is mirrored.
         travel = min(c.speed[1] * c.frames / 2, 0.6 * max(H, W))
         texture = _even(H * PITCH + 2 * travel), _even(W * PITCH + 2 * travel)
         behind = LayerDraws(*(x[:, :1] for x in layer))
@@ -200,7 +200,7 @@ class PhotoSource:
         start = torch.stack([layer.start_right, layer.start_down], -1)[:, 1:] - 0.5
         start = start * constant((c.width, c.height), times.device, times.dtype)
         carried = camera[:, :, :2] * parallax[..., None, None, None] + start[..., None, None]
-        # An object need not share the camera's perspective: a second slant would only add to its own.
+        # Objects do not follow the camera's perspective, because it would only add to their own slant.
         turned = camera[:, :, 2:4].expand(-1, layers - 1, -1, -1, -1)
         seen = torch.cat([carried, turned, torch.zeros_like(carried)], 2)
         return torch.cat([camera, objects + seen], 1)

@@ -50,6 +50,11 @@ class Contract:
     reconstruct_halo: int | None = None
     """The same for `reconstruct`, also in pixels of the frame."""
 
+    def padded(self, height: int, width: int) -> tuple[int, int]:
+        """The size of a frame after padding: both sides rounded up to `multiple_of`."""
+        multiple = self.multiple_of
+        return -(-height // multiple) * multiple, -(-width // multiple) * multiple
+
 
 class Deblurrer(nn.Module, ABC):
     """A network that turns blurry frames into sharp ones. Frames are RGB in [0, 1]."""

@@ -22,20 +22,20 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a run needs to go on as if it had never stopped."""
+    """All that a run needs to continue as if it had never stopped."""
 
     step: int
     """Steps made."""
     elapsed: float
     """Seconds spent."""
     preparing: float
-    """Seconds of them without steps."""
+    """Seconds of them that went into compiling and capturing."""
     model: State
     ema: list[torch.Tensor]
     """Averaged parameters, in the order of the model's; empty without averaging."""
     optimizer: State
     source: State
-    """Where the data stands; the same for every process."""
+    """The position in the training data, the same for every process."""
     rng: torch.Tensor
     """State of torch's generator on the CPU."""
     best_psnr: float

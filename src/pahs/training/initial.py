@@ -1,4 +1,4 @@
-"""The first weights of a network that is to be trained."""
+"""Initial weights of a network."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ QUIET = 0.1
 
 @torch.no_grad()
 def scale_weights(model: Deblurrer) -> None:
-    """Let a picture pass through the untrained network undiminished: learning then starts within a few steps.
+    """Draw weights that let learning start within a few steps.
 
-    Convolutions keep the variance of what they read, residual blocks begin near the identity, and a network with a
+    Each convolution keeps the variance of its input, residual blocks begin near the identity, and a network with a
     global skip begins as the identity. PyTorch's own weights divide the variance by three in every convolution.
     """
     for layer in model.modules():

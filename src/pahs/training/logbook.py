@@ -1,4 +1,4 @@
-"""What a run says: metrics.jsonl always, TensorBoard where it is installed, a bar or plain lines meanwhile."""
+"""What a run writes while it trains: metrics.jsonl, TensorBoard curves, a progress bar or plain lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pahs.training.checkpoint import write_atomically
 
 
 class Logbook:
-    """One per run; in processes other than the first it says and writes nothing."""
+    """Writes metrics and messages of a run; it does nothing in processes other than the first."""
 
     def __init__(self, folder: Path, first_step: int, active: bool) -> None:
         self.active = active
@@ -25,7 +25,7 @@ class Logbook:
         self.board: Any = None
         if not active:
             return
-        # Steps after the checkpoint are made again, so their lines go.
+        # Steps after the checkpoint will be repeated, so their lines are removed.
         lines = self.path.read_text().splitlines(keepends=True) if first_step and self.path.exists() else []
         kept = "".join(
             line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first_step
@@ -42,7 +42,7 @@ class Logbook:
             print(line, file=sys.stderr, flush=True)
 
     def write(self, step: int, values: dict[str, float]) -> None:
-        """One line of numbers; each also becomes a curve."""
+        """Append one line of numbers, and add each of them to its curve."""
         if not self.active:
             return
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
@@ -58,7 +58,7 @@ class Logbook:
                 self.board.add_scalar(name, value, step)
 
     def picture(self, name: str, image: Any, step: int) -> None:
-        """(3, H, W) uint8."""
+        """Show a picture (3, H, W) uint8 in TensorBoard."""
         if self.board is not None:
             self.board.add_image(name, image, step)
 
@@ -68,7 +68,7 @@ class Logbook:
 
 
 class Ticker:
-    """Time left: a bar on a terminal, else a line every `seconds`."""
+    """Shows progress and the time left, as a bar on a terminal, else as a line every `seconds`."""
 
     def __init__(self, book: Logbook, advance: Advance, seconds: float, total: int) -> None:
         self.book, self.advance, self.seconds, self.total = book, advance, seconds, total

@@ -12,9 +12,9 @@ LossKind = Literal["l1", "mse", "charbonnier", "psnr", "hard-example"]
 
 CHARBONNIER_EPSILON = 1e-6
 PSNR_SCALE = 0.05
-"""Of the logarithm, so that its gradients are about as large as those of l1 and one clipping suits both."""
+"""Factor of the logarithm: its gradients are then about as large as those of l1, and one clipping norm suits both."""
 PSNR_FLOOR = 3e-5
-"""Added to the squared error: a frame that is restored to 45 dB is good enough, others need the attention."""
+"""Added to the squared error, so that frames restored beyond 45 dB hardly change the gradient."""
 HARD_WEIGHT = 2.0
 RANDOM_SHARE = 0.1
 
@@ -36,8 +36,8 @@ def restoration_loss(
     elif kind == "psnr":
         loss = PSNR_SCALE * (output - sharp).square().mean((-3, -2, -1)).add(PSNR_FLOOR).log().mean()
     else:
-        apart = (output - sharp).abs()
-        loss = apart.mean() + HARD_WEIGHT * (apart * hard_examples(apart)).mean()
+        error = (output - sharp).abs()
+        loss = error.mean() + HARD_WEIGHT * (error * hard_examples(error)).mean()
     if frequency_weight:
         difference = torch.fft.rfft2(output - sharp, norm="ortho")
         loss = loss + frequency_weight * torch.view_as_real(difference).abs().mean()
@@ -45,12 +45,12 @@ def restoration_loss(
 
 
 @torch.no_grad()
-def hard_examples(apart: Tensor) -> Tensor:
-    """1 at the worse half of every frame's pixels and at a random tenth of all, else 0; (B, T, 1, H, W).
+def hard_examples(error: Tensor) -> Tensor:
+    """A mask (B, T, 1, H, W): 1 at the worse half of every frame's pixels and at a random tenth of all, else 0.
 
-    Without the random ones a pixel that is good by chance would not be looked at again.
+    The random ones keep pixels in the loss that are good by chance.
     """
-    residual = apart.sum(-3, keepdim=True)
+    residual = error.sum(-3, keepdim=True)
     limit = residual.flatten(-2).median(-1).values[..., None, None]
     chosen = torch.rand_like(residual) < RANDOM_SHARE
-    return ((residual > limit) | chosen).to(apart.dtype)
+    return ((residual > limit) | chosen).to(error.dtype)

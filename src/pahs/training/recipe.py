@@ -69,23 +69,23 @@ class DataSection:
             self.kind == "generated" or self.root != "",
             f'data.root is missing; data.kind = "{self.kind}" needs it',
         )
-        # Written here and not where it is used: a saved recipe shows what was trained with.
+        # The values are replaced here, not where they are used, so that a saved recipe shows what was trained with.
         shown = replace(self.synthesis, frames=self.frames, height=self.size, width=self.size)
         object.__setattr__(self, "synthesis", shown)
 
 
 @dataclass(frozen=True)
 class OptimSection:
-    """From error to weights."""
+    """How the loss changes the weights."""
 
     loss: LossKind = "l1"
     """l1 is the paper's; mse; charbonnier is sqrt(d^2 + 1e-6), smooth at zero; psnr is the logarithm of each
-    frame's squared error, so that every frame counts alike; hard-example is l1 and twice l1 over the worse half of
-    the pixels and a random tenth. A network with several outputs has the mean of their losses."""
+    frame's squared error, which weighs good and bad frames alike; hard-example is l1 and twice l1 over the worse half
+    of the pixels and a random tenth. A network with several outputs has the mean of their losses."""
     frequency_weight: float = 0.0
     """Adds this times the L1 distance of the 2-D Fourier transforms."""
     name: Literal["adam", "adamw"] = "adam"
-    """adam is the paper's; adamw decays weights apart from the gradient."""
+    """adam is the paper's; adamw decays the weights independently of the gradient."""
     lr: float = 1e-4
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -139,17 +139,17 @@ class TrainSection:
     seed: int = 0
     """Decides the first weights."""
     init_from: str = ""
-    """Weights to start from: a file of ours, or the name of bundled weights. The next stage of a staged training."""
+    """Weights to start from, for a training in stages: a weights file, or the name of bundled weights."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes in bfloat16 with float32 weights, on CUDA; elsewhere fp32 is used, and said."""
+    """bf16 computes in bfloat16 with float32 weights, on CUDA; elsewhere training uses fp32 and says so."""
     step: Literal["auto", "eager", "captured"] = "auto"
     """captured replays a whole step as one CUDA graph: the same result in less time. auto: on a single CUDA GPU."""
     compile: bool = True
-    """Compile the network's parts on CUDA."""
+    """Compile the network's stages on CUDA."""
     channels_last: bool = True
-    """Images lie channel by channel within a pixel: what convolutions on GPUs want."""
+    """Store images with all channels of a pixel together, which convolutions on GPUs read fastest."""
     init: Literal["torch", "scaled"] = "scaled"
-    """The first weights: PyTorch's own, or scaled so that pictures pass undiminished, which learns sooner."""
+    """The first weights: PyTorch's own, or scaled to keep the variance of features, which learns sooner."""
     device: Device = "auto"
     """auto: CUDA where there is a GPU."""
     checkpoint_minutes: float = 10.0

@@ -45,7 +45,7 @@ def parse_recipe(table: Table) -> Recipe:
 
 
 def _model(table: Any) -> ModelSection:
-    """[model.config] is laid over the configuration of the preset: only the preset knows of which kind it is."""
+    """[model.config] replaces values of the preset's configuration, whose class only the preset knows."""
     if not isinstance(table, Mapping):
         raise PahsError(f"model is {table!r}; it must be a section, [model]")
     section = configs.build(ModelSection, {k: v for k, v in table.items() if k != "config"}, "model.")

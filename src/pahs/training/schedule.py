@@ -1,7 +1,7 @@
-"""How far a run has come, and the learning rate that belongs there.
+"""How far a run has come, and the learning rate of its next step.
 
 A run ends after a number of steps, or of minutes, or whichever comes first. One number says how far it is: 0 at the
-first step, 1 at the end. The rate follows that number, so a run with a time budget ends with its schedule.
+first step, 1 at the end. The rate follows that number, so the schedule of a run with a time budget ends with the run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def learning_rate(schedule: ScheduleSection, peak: float, step: int, done: float
 
 
 def ema_decay(decay: float, step: int) -> float:
-    """A young average forgets faster, so that it does not carry the first weights along."""
+    """The decay of the average; it is lower in the first steps, so that the initial weights are soon forgotten."""
     return min(decay, (1 + step) / (10 + step))
 
 
@@ -42,9 +42,9 @@ class Clock:
     """Seconds spent on a run, over all of its resumptions."""
 
     before: float = 0.0
-    """Seconds that the checkpoint brings along."""
+    """Seconds spent before this process started, from the checkpoint."""
     preparing: float = 0.0
-    """Seconds of them that went into compiling and capturing, in which no step was made."""
+    """Seconds of all that went into compiling and capturing, in which no step was made."""
     started: float = field(default_factory=time.monotonic)
 
     def elapsed(self) -> float:
@@ -55,7 +55,7 @@ class Clock:
         self.preparing += time.monotonic() - self.started
 
     def spent(self, max_minutes: float) -> float:
-        """Fraction of the time for steps that is gone; 0 where there is no limit."""
+        """Fraction of the time for steps that has passed; 0 where there is no limit."""
         if not max_minutes:
             return 0.0
         budget = max(max_minutes * 60 - self.preparing, 1e-3)
@@ -63,5 +63,5 @@ class Clock:
 
 
 def progress(step: int, steps: int, spent: float) -> float:
-    """How far the run is, in [0, 1]: the nearer of its two ends."""
+    """How far the run has come, in [0, 1], measured to the nearer of its two ends."""
     return min(1.0, max(step / steps if steps else 0.0, spent))

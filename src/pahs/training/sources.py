@@ -1,7 +1,7 @@
 """Where batches come from: a dataset on disk, or blur synthesised on the device.
 
-A source is a function of its seed and the number of the step: any step can be repeated, and where it stands is one
-number. With several processes, each makes its own part of the same batch.
+A source is a function of its seed and the number of the step, so any step can be repeated, and one number says where a
+source stands. With several processes, each makes its own part of the same batch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REPLACEMENTS = 8
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of every batch this process makes."""
+    """The part of every batch that this process makes."""
 
     rank: int = 0
     world: int = 1
@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 class SynthesisSource:
-    """Photos, moved and blurred on the device that holds them."""
+    """Moves and blurs photos on the device that holds them."""
 
     steps_per_epoch = 0
 
@@ -86,9 +86,9 @@ class SynthesisSource:
 
 
 class Ahead:
-    """Another source on a CUDA device, whose next batch is made beside the step that uses the last one.
+    """Makes the next batch of another source on a CUDA stream of its own, while a step uses the last batch.
 
-    A step's small kernels leave room on the device, and synthesis fills it from a stream of its own.
+    A step's small kernels leave a part of the device idle, which synthesis then uses.
     """
 
     def __init__(self, source: Source, device: torch.device) -> None:
@@ -104,7 +104,7 @@ class Ahead:
         here.wait_stream(self.side)
         for x in made:
             x.record_stream(here)
-        # The host may be two steps ahead of the device, no more: batches that wait take memory.
+        # The host may be at most two steps ahead of the device, because every queued batch takes memory.
         self.used.append(here.record_event())
         if len(self.used) > 2:
             self.used.pop(0).synchronize()
@@ -116,7 +116,7 @@ class Ahead:
             return self.source.batch()
 
     def state_dict(self) -> dict[str, int]:
-        """Where the batches stand that were given out."""
+        """The position after the last batch that was returned."""
         return self.position
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -125,7 +125,7 @@ class Ahead:
 
 
 class DatasetSource:
-    """Random crops of a dataset, read ahead by worker processes; each epoch in an order of its own."""
+    """Random crops of a dataset, prefetched by worker processes; each epoch has its own order."""
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class DatasetSource:
 
 
 class _Order(Sampler[list[int]]):
-    """This process's part of every batch of one epoch, from batch `first` on."""
+    """Yields this process's part of every batch of one epoch, from batch `first` on."""
 
     def __init__(self, length: int, seed: int, batch: int, share: Share) -> None:
         self.length, self.seed, self.batch, self.share = length, seed, batch, share
@@ -198,7 +198,7 @@ _Sample = tuple[Batch | None, tuple[str, ...]]
 
 
 class _Readable(Dataset[_Sample]):
-    """Clips, or what was wrong with them: an exception would lose its one line on the way from a worker."""
+    """Returns a clip, or error messages: an exception from a worker would arrive as a traceback instead of one line."""
 
     def __init__(self, crops: CropDataset) -> None:
         self.crops = crops
@@ -238,7 +238,7 @@ class Photos:
 
 
 def open_photos(recipe: Recipe, device: torch.device) -> Photos | None:
-    """What a recipe synthesises from; None for a dataset, which brings its own blur."""
+    """The photos that a recipe synthesises clips from; None for a dataset, which has its own blur."""
     data, validation = recipe.data, recipe.validation
     smallest = data.synthesis.scale[0]
     if data.kind == "dataset":
@@ -254,11 +254,11 @@ def open_photos(recipe: Recipe, device: torch.device) -> Photos | None:
         return Photos(pool, pool)
     if pool.count < 2:
         raise PahsError(f"{data.root}: one photo cannot be split; add photos or set validation.root")
-    apart = torch.arange(pool.count, device=device) % max(2, round(1 / validation.hold_out)) == 0
-    return Photos(_chosen(pool, ~apart), _chosen(pool, apart))
+    unseen = torch.arange(pool.count, device=device) % max(2, round(1 / validation.hold_out)) == 0
+    return Photos(_subset(pool, ~unseen), _subset(pool, unseen))
 
 
-def _chosen(pool: PhotoPool, which: Tensor) -> PhotoPool:
+def _subset(pool: PhotoPool, which: Tensor) -> PhotoPool:
     return replace(
         pool, offsets=pool.offsets[:, which], heights=pool.heights[:, which], widths=pool.widths[:, which]
     )

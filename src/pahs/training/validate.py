@@ -1,4 +1,4 @@
-"""How good the weights are while they train: PSNR on clips that training never sees.
+"""Validation during training: PSNR on clips that training never sees.
 
 PSNR is taken per frame on RGB rounded to 8 bits and averaged over all frames of all clips.
 """
@@ -54,26 +54,26 @@ class Scores:
 
 
 def open_clips(recipe: Recipe, photos: Photos | None, share: Share = Share()) -> list[Clip]:  # noqa: B008 - frozen
-    """A folder of pairs where the recipe names one, the dataset's own test part, or clips synthesised once.
+    """Take clips from the folder that the recipe names, from the dataset's test part, or synthesise them once.
 
     Each process gets its share of them.
     """
-    wish = recipe.validation
-    if wish.root or photos is None:
-        root = wish.root or recipe.data.root
-        dataset = open_dataset(root, wish.layout, wish.split, wish.variant)
-        if not wish.root and dataset.layout == "pairs":
+    validation = recipe.validation
+    if validation.root or photos is None:
+        root = validation.root or recipe.data.root
+        dataset = open_dataset(root, validation.layout, validation.split, validation.variant)
+        if not validation.root and dataset.layout == "pairs":
             raise PahsError(
                 f"{root}: has no test part of its own; set validation.root to another folder of pairs"
             )
-        return _read_clips(dataset, wish, share)
-    size = wish.size or recipe.data.size
-    data = replace(recipe.data, frames=max(2, wish.frames), size=size, seed=wish.seed, streams=1)
+        return _read_clips(dataset, validation, share)
+    size = validation.size or recipe.data.size
+    data = replace(recipe.data, frames=max(2, validation.frames), size=size, seed=validation.seed, streams=1)
     source = SynthesisSource(photos.held_out, data, batch=1, share=Share())
     clips = []
-    for number in range(share.rank, wish.clips, share.world):
+    for number in range(share.rank, validation.clips, share.world):
         source.load_state_dict({"step": number})
-        blurry, sharp = (to_8_bits(clip[0, : wish.frames]).cpu() for clip in source.batch())
+        blurry, sharp = (to_8_bits(clip[0, : validation.frames]).cpu() for clip in source.batch())
         clips.append(Clip(f"{number:03d}", blurry, sharp))
     return clips
 
@@ -84,7 +84,7 @@ def validate(
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[Any]],
 ) -> tuple[Scores, list[Tensor]]:
-    """Scores, and the restored clips as uint8."""
+    """Restore every clip; returns the scores, and the restored clips as uint8."""
     training = model.training
     model.eval()
     blurry_sum = output_sum = 0.0
@@ -100,13 +100,12 @@ def validate(
 
 @torch.no_grad()
 def restore(model: Deblurrer, frames: Tensor, autocast: Callable[[], AbstractContextManager[Any]]) -> Tensor:
-    """A whole clip (T, 3, H, W), padded by reflection to the size that the network wants."""
-    H, W = frames.shape[-2:]
-    multiple = model.contract.multiple_of
-    padded = F.pad(frames, (0, -W % multiple, 0, -H % multiple), mode="reflect")
+    """Restore a clip (T, 3, H, W) at once, as training does, padded by reflection to a size the network can take."""
+    height, width = frames.shape[-2:]
+    below, right = (b - a for a, b in zip((height, width), model.contract.padded(height, width), strict=True))
     with autocast():
-        output: Tensor = model(padded[None])[0]
-    return output[..., :H, :W].float()
+        output: Tensor = model(F.pad(frames, (0, right, 0, below), mode="reflect")[None])[0]
+    return output[..., :height, :width].float()
 
 
 def to_8_bits(frames: Tensor) -> Tensor:
@@ -121,7 +120,7 @@ def frame_psnrs(a: Tensor, b: Tensor) -> list[float]:
 def save_samples(
     folder: Path, step: int, clips: list[Clip], outputs: list[Tensor]
 ) -> list[tuple[str, Tensor]]:
-    """The middle frame of each clip as one picture: blurry, output, sharp."""
+    """Save the middle frame of each clip as one picture: blurry, output, sharp."""
     pictures = []
     for clip, output in zip(clips, outputs, strict=True):
         middle = len(clip.blurry) // 2
@@ -134,13 +133,13 @@ def save_samples(
     return pictures
 
 
-def _read_clips(dataset: PairedDataset, wish: ValidationSection, share: Share) -> list[Clip]:
-    """The first frames of sequences spread evenly over the dataset."""
-    size, count = wish.size, min(wish.clips, len(dataset.sequences))
+def _read_clips(dataset: PairedDataset, validation: ValidationSection, share: Share) -> list[Clip]:
+    """Read the first frames of sequences that are spread evenly over the dataset."""
+    size, count = validation.size, min(validation.clips, len(dataset.sequences))
     chosen = [dataset.sequences[i * len(dataset.sequences) // count] for i in range(count)]
     found = []
     for sequence in chosen[share.rank :: share.world]:
-        length = min(wish.frames, len(sequence))
+        length = min(validation.frames, len(sequence))
         height, width = sequence.size
         if size > min(height, width):
             raise PahsError(
