@@ -19,7 +19,7 @@ from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import load_recipe
 from pahs.training.schedule import ema_decay, learning_rate
 from pahs.training.setup import make_model, make_step, setup
-from pahs.training.sources import Batch, Share, open_photos, open_source
+from pahs.training.sources import Inputs, Share, open_photos, open_source
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -76,7 +76,7 @@ def measure_recipe(path: Path, sets: Sequence[str], steps: int) -> dict[str, obj
     return {"device": device, "batch_ms": synthesis, "steps": [asdict(timing) for timing in timings]}
 
 
-def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Batch], steps: int) -> Timing:
+def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Inputs], steps: int) -> Timing:
     started = time.monotonic()
     gc.collect()  # a compiled network refers to itself
     if fabric.device.type == "cuda":
@@ -104,7 +104,7 @@ def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Batch], 
     return Timing(name, prepare_seconds, each * 1000, memory, losses.tolist())
 
 
-def where_the_time_goes(fabric: Fabric, recipe: Recipe, batch: Batch) -> str:
+def where_the_time_goes(fabric: Fabric, recipe: Recipe, batch: Inputs) -> str:
     """A table of the operations that take longest in an eager step, with the shapes they work on."""
     wish = replace(recipe, train=replace(recipe.train, step="eager", compile=False))
     model = make_model(wish).to(fabric.device)
@@ -123,7 +123,7 @@ def where_the_time_goes(fabric: Fabric, recipe: Recipe, batch: Batch) -> str:
     return table
 
 
-def time_batches(device: torch.device, batch: Callable[[], Batch], count: int) -> float:
+def time_batches(device: torch.device, batch: Callable[[], Inputs], count: int) -> float:
     """Milliseconds per batch."""
     wait(device)
     started = time.monotonic()

@@ -157,6 +157,13 @@ class ESTRNN(Deblurrer):
         past, ahead = H[:, keep : keep + REACH].clone(), H[:, keep + REACH : REACH + len(known)].clone()
         return (frames[:, :keep], fused), (s, past, ahead)
 
+    def first_state(self, features: Tensors) -> Tensors:
+        """s = 0, the first frame's H for those before it, and nothing ahead."""
+        f_B = features[1][:, 0]
+        s = torch.zeros_like(f_B[:, : self.config.width])
+        H = self.residual(torch.cat([f_B, s], 1)).unsqueeze(1)
+        return s, H.expand(-1, REACH, -1, -1, -1), H[:, :0]
+
     def reconstruct(self, latents: Tensors) -> Tensor:
         frames, fused = latents
         image = per_frame(self.decoder, fused).to(frames.dtype)

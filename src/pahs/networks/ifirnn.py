@@ -133,6 +133,9 @@ class IFIRNN(Deblurrer):
         channels = self.config.width
         return f_B.new_zeros(b, 4 * channels, height, width), f_B.new_zeros(b, channels, height, width)
 
+    def first_state(self, features: Tensors) -> Tensors:
+        return self.start(features[1])
+
     def step(self, f_B: Tensor, other: Tensors, f_L: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """One frame: all passes, with f_L of the last one."""
         passes = self.config.iterations

@@ -100,8 +100,7 @@ class LSTM(Deblurrer):
     def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
         frames, xs, *reads = features
         if state is None:
-            zero = xs.new_zeros(xs.shape[0], self.hidden, *xs.shape[3:])
-            state = (zero, zero) if self.refiner is None else (zero, zero, zero)
+            state = self.first_state(features)
         latents = []
         for t in range(keep):
             h, c, *past = state
@@ -114,6 +113,12 @@ class LSTM(Deblurrer):
                 state = h, c, self.residual(h)
                 latents.append(state[2])
         return (frames[:, :keep], torch.stack(latents, 1)), state
+
+    def first_state(self, features: Tensors) -> Tensors:
+        """h = 0, c = 0, and with a refiner f_L = 0."""
+        xs = features[1]
+        zero = xs.new_zeros(xs.shape[0], self.hidden, *xs.shape[3:])
+        return (zero, zero) if self.refiner is None else (zero, zero, zero)
 
     def reconstruct(self, latents: Tensors) -> Tensor:
         """From h, or from f_L where the recurrence has computed it already."""

@@ -142,6 +142,13 @@ class OVD(Deblurrer):
         # A copy, because a view would keep the whole chunk in memory until the next one has come.
         return (frames[:, :keep], torch.stack(latents, 1)), (film[:, keep : keep + REACH].clone(), f, h)
 
+    def first_state(self, features: Tensors) -> Tensors:
+        """The first frame again for the frames before it, f = 0, h~ = 0."""
+        (frames,) = features
+        b, _, _, height, width = frames.shape
+        h = frames.new_zeros(b, self.config.width, height // 2, width // 2)
+        return frames[:, :1].expand(-1, REACH, -1, -1, -1), h[:, ::2], h
+
     def step(self, f_B: Tensor, reads: Tensors, f: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """One frame: d_n for the image, then f_n and h~_n for the next frame."""
         if self.refiner is not None:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from pahs.kernels import ops
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
+from pahs.networks.lived import lived_state
 from pahs.networks.refine import RefineConfig, Refiner
 
 # Context that `extract` and `reconstruct` reach for, in pixels of the frame: the sum over their layers of
@@ -168,10 +169,52 @@ class PAHS(Deblurrer):
             frames[:, t].copy_(features[t][0], non_blocking=True)
         return (frames, f_L), after
 
+    def live(self, features: Tensors, resets: Tensor) -> tuple[Tensors, ...]:
+        _, *parts = features
+        reads = list(zip(*(x.unbind(1) for x in parts), strict=True))
+        each = len(parts) if self.backward_cell is None else len(parts) // 2
+
+        def lived(cell: Cell, reads: list[Tensors], resets: Tensor) -> Tensors:
+            def start(reads: list[Tensors]) -> Tensors:
+                # Copies lie in memory as a step returns its state: a compiled step is compiled once.
+                return tuple(x.clone() for x in cell.start(reads[0]))
+
+            def sweep(reads: list[Tensors], state: Tensors | None) -> Tensors:
+                state = start(reads) if state is None else state
+                for read in reads:
+                    state = cell.step(read, state)
+                return state
+
+            return lived_state(reads, reads[::-1], start, sweep, resets)
+
+        def ahead() -> Tensors:
+            return lived(self.forward_cell, [read[:each] for read in reads], resets[:, 0])
+
+        def back() -> list[Tensor]:
+            if self.backward_cell is None:
+                return []
+            return list(lived(self.backward_cell, [read[each:] for read in reversed(reads)], resets[:, 1]))
+
+        forward, backward = side_by_side(ahead, back, features[0].device)
+        return (forward,) if self.backward_cell is None else (forward, tuple(backward))
+
+    def propagate_from(self, features: Tensors, states: tuple[Tensors, ...]) -> Tensors:
+        frames, *reads = features
+        steps = list(zip(*(x.unbind(1) for x in reads), strict=True))
+        f_L, _ = self._sweep(steps, states[0], len(steps), *states[1:])
+        return frames, f_L
+
     def _sweep(
-        self, reads: Sequence[Sequence[Tensor]], state: Tensors | None, keep: int
+        self,
+        reads: Sequence[Sequence[Tensor]],
+        state: Tensors | None,
+        keep: int,
+        last: Tensors | None = None,
     ) -> tuple[Tensor, Tensors]:
-        """f_L of both directions for the first `keep` frames, and the forward state after them."""
+        """f_L of both directions for the first `keep` frames, and the forward state after them.
+
+        The backward sweep begins with the state `last`: zero, but for training.
+        """
         each = len(reads[0]) if self.backward_cell is None else len(reads[0]) // 2
         device = self.forward_cell.fuse.weight.device
         latents = Latents(reads[0][0], keep, 1 if self.backward_cell is None else 2, device)
@@ -185,7 +228,7 @@ class PAHS(Deblurrer):
         def back() -> list[Tensor]:
             if self.backward_cell is None:
                 return []
-            sweep = self.backward_cell.sweep([tuple(read[each:]) for read in reversed(reads)], None)
+            sweep = self.backward_cell.sweep([tuple(read[each:]) for read in reversed(reads)], last)
             for t, now in zip(reversed(range(len(reads))), sweep, strict=True):
                 if t < keep:
                     latents.put(t, 1, now[0])

@@ -125,7 +125,7 @@ class STFAN(Deblurrer):
         """The latents are the restored frames themselves; the state is (B, L, fused) of the last frame."""
         frames, E, *reads = features
         if state is None:
-            state = (frames[:, 0], frames[:, 0], torch.cat([E[:, 0], E[:, 0]], 1))
+            state = self.first_state(features)
         restored = []
         for t in range(keep):
             B, (B_last, L_last, fused) = frames[:, t], state
@@ -137,6 +137,11 @@ class STFAN(Deblurrer):
             state = (B, L, fused)
         # A copy of B, because a view would keep the whole chunk in memory until the next one has come.
         return (torch.stack(restored, 1),), (state[0].clone(), *state[1:])
+
+    def first_state(self, features: Tensors) -> Tensors:
+        """B_0 = L_0 = B_1, fused_0 = [E_1, E_1]."""
+        B, E = features[0][:, 0], features[1][:, 0]
+        return B, B, torch.cat([E, E], 1)
 
     def step(self, seen: Tensor, E: Tensor, reads: Tensors, fused: Tensor) -> Tensor:
         """The fused feature of this frame, from the nine channels seen, E_t and the last fused feature."""

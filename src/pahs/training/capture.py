@@ -23,8 +23,8 @@ class CapturedStep:
         self.update = update
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def prepare(self, blurry: Tensor, sharp: Tensor) -> None:
-        self.blurry, self.sharp = frames_last(blurry), frames_last(sharp)
+    def prepare(self, blurry: Tensor, sharp: Tensor, *resets: Tensor) -> None:
+        self.batch = frames_last(blurry), frames_last(sharp), *(x.clone() for x in resets)
         # The warm-up runs on a side stream on purpose; newer versions of torch would warn about it.
         warns = getattr(torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None)
         if warns is not None:
@@ -34,7 +34,7 @@ class CapturedStep:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 for _ in range(WARM_UP):
-                    self.step(self.blurry, self.sharp)
+                    self.step(*self.batch)
             torch.cuda.current_stream().wait_stream(side)
             # The graph must allocate the gradients itself: its replay then overwrites them instead of adding.
             self.update.optimizer.zero_grad(set_to_none=True)
@@ -42,13 +42,13 @@ class CapturedStep:
             self.graph = torch.cuda.CUDAGraph()
             # Other threads, such as a data loader's, may use the device during the capture.
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-                self.loss = self.step(self.blurry, self.sharp)
+                self.loss = self.step(*self.batch)
 
-    def __call__(self, blurry: Tensor, sharp: Tensor) -> Tensor:
+    def __call__(self, *batch: Tensor) -> Tensor:
         """Returns the loss, which lies in the graph's memory: the next step overwrites it."""
         assert self.graph is not None, "prepare first"
-        self.blurry.copy_(blurry, non_blocking=True)
-        self.sharp.copy_(sharp, non_blocking=True)
+        for mine, given in zip(self.batch, batch, strict=True):
+            mine.copy_(given, non_blocking=True)
         self.graph.replay()
         return self.loss
 
@@ -72,7 +72,8 @@ class Compiled:
     def __init__(self, model: nn.Module) -> None:
         parts: list[tuple[nn.Module, str]] = [(model, "extract"), (model, "reconstruct")]
         parts += [(m, "step") for m in model.modules() if hasattr(m, "step") and hasattr(m, "start")]
-        # A cell is compiled once per direction, and once more for its first frame, whose state has no gradient.
+        # A cell is compiled once per direction, once more for its first frame, whose state has no gradient, and
+        # once more for passes without gradients.
         torch._dynamo.config.cache_size_limit = max(32, torch._dynamo.config.cache_size_limit)
         self.parts = [(m, name, torch.compile(getattr(m, name), dynamic=False)) for m, name in parts]
         self.use()

@@ -125,6 +125,29 @@ class ScheduleSection:
 
 
 @dataclass(frozen=True)
+class StatesSection:
+    """Sweeps that begin with states which have already lived, as in the middle of a long video; for recurrent networks.
+
+    A network that only knows the first frames after an empty state may run away in long sweeps.
+    """
+
+    warm_passes: int = 0
+    """Times that each direction goes over the clip without gradient, back and forth, before the sweep that counts.
+    0: sweeps begin with an empty state."""
+    reset: float = 0.2
+    """Probability that a clip's state starts anew after a pass, so that all ages are seen. A state that is not finite
+    or beyond 100 always does."""
+    counted_reset: float = 0.35
+    """The same after the last pass, before the sweep that counts."""
+
+    def __post_init__(self) -> None:
+        need(self.warm_passes >= 0, f"states.warm_passes is {self.warm_passes}; use 0 or more")
+        for name in ("reset", "counted_reset"):
+            value = getattr(self, name)
+            need(0 <= value <= 1, f"states.{name} is {value}; it must be in [0, 1]")
+
+
+@dataclass(frozen=True)
 class TrainSection:
     """The run itself."""
 
@@ -219,5 +242,6 @@ class Recipe:
     data: DataSection = field(default_factory=DataSection)
     optim: OptimSection = field(default_factory=OptimSection)
     schedule: ScheduleSection = field(default_factory=ScheduleSection)
+    states: StatesSection = field(default_factory=StatesSection)
     train: TrainSection = field(default_factory=TrainSection)
     validation: ValidationSection = field(default_factory=ValidationSection)

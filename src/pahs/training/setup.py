@@ -82,12 +82,13 @@ def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update,
         raise PahsError('train.step is "captured", which needs exactly one CUDA GPU; use "auto"')
     compiled = Compiled(model) if train.compile and cuda else None
     update = Update(model, recipe.optim)
+    method = "lived_outputs" if recipe.states.warm_passes else "training_outputs"
     if can_capture and train.step != "eager":
-        objective = Objective(model.training_outputs, fabric.autocast, recipe.optim)
+        objective = Objective(getattr(model, method), fabric.autocast, recipe.optim)
         return update, CapturedStep(objective, update), compiled
     wrapped = fabric.setup_module(model)
-    wrapped.mark_forward_method("training_outputs")
-    objective = Objective(wrapped.training_outputs, fabric.autocast, recipe.optim)
+    wrapped.mark_forward_method(method)
+    objective = Objective(getattr(wrapped, method), fabric.autocast, recipe.optim)
 
     def mean(loss: Tensor) -> Tensor:
         return cast(Tensor, fabric.all_reduce(loss)) if fabric.world_size > 1 else loss
@@ -96,7 +97,7 @@ def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update,
 
 
 def prepare(
-    step: Step, compiled: Compiled | None, batch: tuple[Tensor, Tensor], say: Callable[[str], None]
+    step: Step, compiled: Compiled | None, batch: tuple[Tensor, ...], say: Callable[[str], None]
 ) -> tuple[Step, Compiled | None]:
     """Warm a step up. If that fails, one line says why and the compiler is left out, then the capture."""
     while True:

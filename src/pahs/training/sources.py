@@ -24,8 +24,13 @@ from pahs.training.recipe import DataSection, Recipe
 from pahs.training.textures import draw_textures
 
 Batch = tuple[Tensor, Tensor]
+"""Blurry and sharp clips, (n, T, 3, H, W) in [0, 1]."""
+Inputs = tuple[Tensor, ...]
+"""What a step takes: a batch, and with [states] the resets of its clips' states."""
 REPLACEMENTS = 8
 """Clips that are tried in place of one that cannot be read."""
+STATES = -1
+"""Stands for the resets of states among the random streams."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,12 @@ class Share:
 
 
 class Source(Protocol):
-    """Blurry and sharp clips, (n, T, 3, H, W) in [0, 1] on the training device."""
+    """Batches on the training device."""
 
     steps_per_epoch: int
     """0: there are no epochs."""
 
-    def batch(self) -> Batch: ...
+    def batch(self) -> Inputs: ...
 
     def state_dict(self) -> dict[str, int]: ...
 
@@ -96,9 +101,9 @@ class Ahead:
         self.side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.used: list[torch.cuda.Event] = []
         self.position = source.state_dict()
-        self.made: Batch | None = None
+        self.made: Inputs | None = None
 
-    def batch(self) -> Batch:
+    def batch(self) -> Inputs:
         here = torch.cuda.current_stream(self.side.device)
         made = self._make() if self.made is None else self.made
         here.wait_stream(self.side)
@@ -111,7 +116,7 @@ class Ahead:
         self.position, self.made = self.source.state_dict(), self._make()
         return made
 
-    def _make(self) -> Batch:
+    def _make(self) -> Inputs:
         with torch.cuda.stream(self.side):
             return self.source.batch()
 
@@ -122,6 +127,40 @@ class Ahead:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.source.load_state_dict(state)
         self.position, self.made = state, None
+
+
+class WithResets:
+    """Another source, whose batches say too when their clips' states start anew in the warm passes.
+
+    Drawn on the device and apart from the step, which may be recorded: every replay sees new ones.
+    """
+
+    def __init__(self, source: Source, recipe: Recipe, share: Share, device: torch.device) -> None:
+        with torch.device("meta"):
+            directions = recipe.model.config.build().contract.directions
+        wish, passes = recipe.states, recipe.states.warm_passes
+        if not directions:
+            raise PahsError(
+                f"states.warm_passes is {passes}, but {recipe.model.preset} restores frames from a window and has "
+                "no state; set it to 0"
+            )
+        self.source, self.steps_per_epoch, self.seed = source, source.steps_per_epoch, recipe.data.seed
+        self.generator = torch.Generator(device)
+        self.shape = passes, directions, recipe.train.batch
+        mine = recipe.train.batch // share.world
+        self.mine = slice(share.rank * mine, (share.rank + 1) * mine)
+        self.chance = torch.tensor([wish.reset] * (passes - 1) + [wish.counted_reset], device=device)
+
+    def batch(self) -> Inputs:
+        self.generator.manual_seed(mixed_seed(self.seed, STATES, self.source.state_dict()["step"]))
+        drawn = torch.rand(self.shape, generator=self.generator, device=self.chance.device)
+        return *self.source.batch(), (drawn < self.chance[:, None, None])[..., self.mine]
+
+    def state_dict(self) -> dict[str, int]:
+        return self.source.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.source.load_state_dict(state)
 
 
 class DatasetSource:
@@ -269,9 +308,12 @@ def open_source(
 ) -> Source:
     """The training data that a recipe asks for."""
     data, batch = recipe.data, recipe.train.batch
+    source: Source
     if photos is not None:
-        synthesis = SynthesisSource(photos.train, data, batch, share)
-        return Ahead(synthesis, device) if device.type == "cuda" else synthesis
-    dataset = open_dataset(data.root, data.layout, data.split, data.variant)
-    crops = CropDataset(dataset, data.frames, data.size, data.seed)
-    return DatasetSource(crops, batch, share, device, data.workers, say)
+        source = SynthesisSource(photos.train, data, batch, share)
+        source = Ahead(source, device) if device.type == "cuda" else source
+    else:
+        dataset = open_dataset(data.root, data.layout, data.split, data.variant)
+        crops = CropDataset(dataset, data.frames, data.size, data.seed)
+        source = DatasetSource(crops, batch, share, device, data.workers, say)
+    return WithResets(source, recipe, share, device) if recipe.states.warm_passes else source

@@ -23,14 +23,14 @@ from pahs.training.update import Update
 class Objective:
     """Computes the loss of a batch in the run's precision."""
 
-    outputs: Callable[[Tensor], Tensors]
-    """A network's `training_outputs`."""
+    outputs: Callable[..., Tensors]
+    """A network's `training_outputs`, or its `lived_outputs`, which takes resets too."""
     autocast: Callable[[], AbstractContextManager[Any]]
     optim: OptimSection
 
-    def __call__(self, blurry: Tensor, sharp: Tensor) -> Tensor:
+    def __call__(self, blurry: Tensor, sharp: Tensor, *resets: Tensor) -> Tensor:
         with self.autocast():
-            outputs = self.outputs(blurry)
+            outputs = self.outputs(blurry, *resets)
         kind, frequency_weight = self.optim.loss, self.optim.frequency_weight
         losses = [restoration_loss(x, sharp, kind, frequency_weight) for x in outputs]
         return torch.stack(losses).mean()
@@ -48,14 +48,14 @@ class EagerStep:
     ) -> None:
         self.objective, self.update, self.backward, self.mean = objective, update, backward, mean
 
-    def prepare(self, blurry: Tensor, sharp: Tensor) -> None:
+    def prepare(self, *batch: Tensor) -> None:
         """Run once without effect, so that a step that cannot work fails here."""
         with self.update.rehearsed():
-            self(blurry, sharp)
+            self(*batch)
 
-    def __call__(self, blurry: Tensor, sharp: Tensor) -> Tensor:
+    def __call__(self, *batch: Tensor) -> Tensor:
         self.update.optimizer.zero_grad(set_to_none=True)
-        loss = self.objective(blurry, sharp)
+        loss = self.objective(*batch)
         self.backward(loss)
         loss = self.mean(loss.detach())
         self.update.apply(loss)
