@@ -195,7 +195,7 @@ class PAHS(Deblurrer):
                 return []
             return list(lived(self.backward_cell, [read[each:] for read in reversed(reads)], resets[:, 1]))
 
-        forward, backward = side_by_side(ahead, back, features[0].device)
+        forward, backward = ops.side_by_side(ahead, back, features[0].device)
         return (forward,) if self.backward_cell is None else (forward, tuple(backward))
 
     def propagate_from(self, features: Tensors, states: tuple[Tensors, ...]) -> Tensors:
