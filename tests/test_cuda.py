@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 from pahs import kernels
 from pahs.engine import plan, stream
 from pahs.engine.plan import Plan, longest_chunk
-from pahs.engine.scene import Scene
+from pahs.engine.restorer import Restorer
 from pahs.kernels import cuda_graph, dispatch, hopper
 from pahs.kernels.dispatch import libraries
 from pahs.networks import PRESETS, PAHSConfig
@@ -241,18 +241,18 @@ def test_two_interleaved_streams_do_not_mix() -> None:
         assert torch.equal(one, other)
 
 
-def test_frames_that_wait_outside_give_the_same_result() -> None:
+def test_offloaded_features_give_the_same_frames() -> None:
     net = load("pahs-t", "cuda", "fp32")
     frames = clip(30, 96, 160).cuda()
     expected = torch.stack(list(stream(net, frames, look_ahead=5, chunk=4, scene_cuts=False)))
-    scene = Scene(net, frames[0], look_ahead=5, chunk=4)
+    restorer = Restorer(net, frames[0], look_ahead=5, chunk=4)
     with torch.inference_mode():
-        scene._adopt(Plan(4, 2, outside=True))
+        restorer._adopt(Plan(4, 2, offload=True))
     result = []
     for image in frames:
-        scene.push(image)
-        result += list(scene.ready())
-    result += list(scene.finish())
+        restorer.push(image)
+        result += list(restorer.ready())
+    result += list(restorer.finish())
     torch.testing.assert_close(torch.stack(result), expected, rtol=0, atol=1e-5)
 
 

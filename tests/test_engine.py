@@ -1,5 +1,6 @@
 """The stream: same frames as the whole clip, whatever the cut-up, and bounded in what it holds."""
 
+import os
 import sys
 import weakref
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pahs.engine import stream
+from pahs.engine import restore, stream
 from pahs.engine.plan import MEMORY_SHARE, Plan, free_memory
-from pahs.engine.scene import Scene
+from pahs.engine.restorer import Restorer
 from pahs.errors import PahsError
 from pahs.networks import PAHS, PAHSConfig, Tensors
 
@@ -48,6 +49,14 @@ def test_streamed_equals_whole_clip(length: int, height: int, width: int, chunk:
     clip = torch.rand(length, 3, height, width)
     result = streamed(NET, clip, look_ahead=length - 1 + extra, chunk=chunk)
     torch.testing.assert_close(result, whole(NET, clip), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("net", [NET, CAUSAL])
+def test_a_clip_is_restored_at_once(net: PAHS) -> None:
+    clip = torch.cat([textured(1, 3, 2), textured(2, 3, 2)])[..., :37, :50]
+    restored = restore(net, clip)
+    assert restored.shape == clip.shape
+    torch.testing.assert_close(restored, whole(net, clip), rtol=0, atol=1e-5)
 
 
 @given(length=st.integers(1, 9), chunk=st.integers(1, 10))
@@ -157,10 +166,10 @@ def test_motion_is_no_scene_cut() -> None:
 
 
 class Cramped(PAHS):
-    """PAHS on a device whose memory holds `pixels` of frames in the frame-wise stages and `waiting` features."""
+    """PAHS on a device whose memory holds `pixels` of frames in the frame-wise stages and `room` features."""
 
     pixels = 0
-    waiting = 99
+    room = 99
     calls: list[tuple[int, ...]]
 
     def _check(self, x: Tensor, scale: int) -> None:
@@ -173,7 +182,7 @@ class Cramped(PAHS):
         return super().extract(frames)
 
     def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
-        if features[0].shape[1] > self.waiting:
+        if features[0].shape[1] > self.room:
             raise torch.OutOfMemoryError("no room")
         return super().propagate(features, state, keep)
 
@@ -207,8 +216,8 @@ def shrinking(framewise: bool) -> list[tuple[int, int, int, bool]]:
     plan: Plan | None = Plan(chunk=2, batch=2)
     seen = []
     while plan is not None:
-        seen.append((plan.batch, plan.bands, plan.chunk, plan.outside))
-        plan = plan.smaller(framewise, max_bands=3, may_wait_outside=True)
+        seen.append((plan.batch, plan.bands, plan.chunk, plan.offload))
+        plan = plan.smaller(framewise, max_bands=3, may_offload=True)
     return seen
 
 
@@ -219,49 +228,70 @@ def test_plans_shrink_from_cheap_to_costly() -> None:
     assert shrinking(framewise=False) == [*sweeping, (1, 3, 1, True)]
 
 
-@pytest.mark.parametrize("may_wait_outside", [False, True])
-def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_wait_outside: bool) -> None:
+@pytest.mark.parametrize("may_offload", [False, True])
+def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_offload: bool) -> None:
     frame = torch.rand(3, 32, 32)
     frame_bytes = sum(x.nbytes for x in NET.extract(frame[None, None]))
     plans = {}
     for room in (8, 30, 60, 500):
         monkeypatch.setattr(
-            "pahs.engine.scene.free_memory",
+            "pahs.engine.restorer.free_memory",
             lambda device, n=room: int(n * frame_bytes / MEMORY_SHARE) + 1,
         )
-        scene = Scene(NET, frame, look_ahead=10, chunk=None)
-        scene.may_wait_outside = may_wait_outside
-        scene.plan = Plan(scene.plan.chunk, 1)
-        scene.push(frame)
-        plans[room] = scene.plan.chunk, scene.plan.outside
-    if may_wait_outside:
+        restorer = Restorer(NET, frame, look_ahead=10, chunk=None)
+        restorer.may_offload = may_offload
+        restorer.plan = Plan(restorer.plan.chunk, 1)
+        restorer.push(frame)
+        plans[room] = restorer.plan.chunk, restorer.plan.offload
+    if may_offload:
         assert plans == {8: (4, True), 30: (15, True), 60: (25, False), 500: (32, False)}
     else:
         assert plans == {8: (1, False), 30: (10, False), 60: (25, False), 500: (32, False)}
 
 
-def test_frames_that_wait_outside_give_the_same_result() -> None:
+def test_offloaded_features_give_the_same_frames() -> None:
     """From the start, and when the sweeps find out only later that memory is short."""
     clip = textured(0, 14, 2)
     expected = streamed(NET, clip, look_ahead=3, chunk=4)
     for room in (99, 6):
         net = cramped(10**9)
-        net.waiting = room
-        scene = Scene(net, clip[0], look_ahead=3, chunk=4)
-        scene.may_wait_outside = True
+        net.room = room
+        restorer = Restorer(net, clip[0], look_ahead=3, chunk=4)
+        restorer.may_offload = True
         if room == 99:
-            scene._adopt(replace(scene.plan, outside=True))
+            restorer._adopt(replace(restorer.plan, offload=True))
         result = []
         for image in clip:
-            scene.push(image)
-            result += list(scene.ready())
-        result += list(scene.finish())
-        assert scene.plan.outside and scene.plan.chunk == 4
+            restorer.push(image)
+            result += list(restorer.ready())
+        result += list(restorer.finish())
+        assert restorer.plan.offload and restorer.plan.chunk == 4
         assert torch.equal(torch.stack(result), expected)
 
 
-def test_free_memory_is_a_plausible_number() -> None:
+def test_free_memory_of_the_host_is_what_the_system_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 2**20 < free_memory(torch.device("cpu")) < 2**50
+    monkeypatch.setattr(os, "sysconf_names", {"SC_AVPHYS_PAGES": 1, "SC_PAGE_SIZE": 2})
+    monkeypatch.setattr(os, "sysconf", {"SC_AVPHYS_PAGES": 700, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert free_memory(torch.device("cpu")) == 700 * 4096
+    monkeypatch.setattr(os, "sysconf_names", {})
+    assert free_memory(torch.device("cpu")) == 2 << 30, "a guess where the system does not say"
+
+
+@pytest.mark.parametrize(("share", "expected"), [(1.0, 70 + 20 - 10), (0.5, 50 - 10)])
+def test_free_memory_of_a_gpu_counts_what_may_be_allocated(
+    monkeypatch: pytest.MonkeyPatch, share: float, expected: int
+) -> None:
+    """Memory that PyTorch has reserved can be allocated again; a limit counts what is allocated."""
+    numbers = {
+        "mem_get_info": (70, 100),
+        "memory_allocated": 10,
+        "memory_reserved": 20,
+        "get_per_process_memory_fraction": share,
+    }
+    for name, number in numbers.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, number=number: number)
+    assert free_memory(torch.device("cuda")) == expected
 
 
 @pytest.mark.parametrize(

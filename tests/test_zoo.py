@@ -34,7 +34,9 @@ def at_once(model: Deblurrer, frames: list[Tensor]) -> Tensor:
     """The whole clip through `forward`, padded and cropped by hand."""
     height, width = frames[0].shape[1:]
     multiple = model.contract.multiple_of
-    padded = F.pad(torch.stack(frames), (0, -width % multiple, 0, -height % multiple), mode="reflect")
+    padding = (0, -width % multiple, 0, -height % multiple)
+    assert model.contract.padded(height, width) == (height + padding[3], width + padding[1])
+    padded = F.pad(torch.stack(frames), padding, mode="reflect")
     with torch.no_grad():
         restored: Tensor = model(padded[None])[0, ..., :height, :width]
     return restored
@@ -270,8 +272,9 @@ def test_the_documentation_knows_every_preset_and_recipe() -> None:
 
 @pytest.mark.parametrize("name", NARROW)
 def test_features_may_come_frame_by_frame(name: str) -> None:
-    """As they do when they wait in another memory."""
+    """As they do when they are offloaded, which only a network may ask for that fetches them one by one."""
     model = build(name)
+    assert model.contract.offloads == (type(model).propagate_frames is not Deblurrer.propagate_frames)
     with torch.no_grad():
         features = model.extract(clip(5))
         frames = [tuple(x[:, t] for x in features) for t in range(5)]

@@ -62,8 +62,8 @@ def literal_stream(
 
 
 def padded(network: PAHS, frame: Tensor) -> Tensor:
-    multiple = network.contract.multiple_of
-    padding = (0, -frame.shape[2] % multiple, 0, -frame.shape[1] % multiple)
+    height, width = network.contract.padded(*frame.shape[1:])
+    padding = (0, width - frame.shape[2], 0, height - frame.shape[1])
     return F.pad(frame[None].to(network.forward_cell.fuse.weight.dtype), padding, mode="reflect")
 
 

@@ -45,7 +45,7 @@ class Work:
 def count_work(network: Deblurrer, height: int, width: int) -> Work:
     """Count on tensors that have shapes but no values; attention is two plain products there, as on paper."""
     hollow = copy.deepcopy(network).to("meta")
-    rows, columns = padded(network, height, width)
+    rows, columns = network.contract.padded(height, width)
     clip = torch.empty(1, 2, 3, rows, columns, device="meta")
     with torch.inference_mode():
         features = hollow.extract(clip)
@@ -74,11 +74,6 @@ def count(work: Callable[[], object]) -> int:
     with FlopCounterMode(display=False) as counter:
         work()
     return int(counter.get_total_flops())
-
-
-def padded(network: Deblurrer, height: int, width: int) -> tuple[int, int]:
-    multiple = network.contract.multiple_of
-    return -(-height // multiple) * multiple, -(-width // multiple) * multiple
 
 
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:

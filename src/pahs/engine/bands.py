@@ -1,7 +1,7 @@
 """Run a convolutional stage on horizontal bands of the frame, with exactly the result of the whole frame.
 
-A band is computed together with a halo of the rows around it, as many as the stage's layers can reach, and the halo is
-cut off again. At the frame's own border there is no halo, so the layers pad there as they would on the whole frame.
+A band is computed together with a halo, the rows around it that the stage's layers can reach, and the halo is cut off
+again. At the frame's own border there is no halo, so the layers pad there as they would on the whole frame.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pahs.networks.contract import Tensors
 
 
 def split(height: int, bands: int, multiple: int) -> Iterator[tuple[int, int]]:
-    """Row ranges that cover `height`, each a multiple of `multiple` but for the last."""
+    """Ranges of rows that cover `height`; the length of each but the last is a multiple of `multiple`."""
     rows = -(-height // bands)
     rows = -(-rows // multiple) * multiple
     for top in range(0, height, rows):
@@ -48,7 +48,7 @@ def rows(x: Tensor, height: int, top: int, bottom: int) -> Tensor:
 
 
 def new_output(x: Tensor, height: int, band: int) -> Tensor:
-    """Room for all bands, channels-last as the stages like it."""
+    """A buffer for all bands, channels-last, which is the fastest format for the stages."""
     scale = band // x.shape[-2]
     B, T, C, _, columns = x.shape
     shape = (B, T, height // scale, columns, C)

@@ -1,9 +1,9 @@
-"""Features of frames that wait for their future, in memory that is taken once.
+"""Features of frames that wait for their look-ahead, in buffers that are allocated once.
 
-What lives long is kept apart from what comes and goes with every frame: the allocator then has no holes to leave, and
-memory does not creep upwards over a long video. `Waiting` keeps them side by side where the network is, and the sweep
-reads all of it without a copy. `WaitingOutside` keeps them in the host's memory, page-locked, for a GPU that is too
-small: the sweep then fetches frame after frame.
+Buffers that live long are kept apart from tensors that come and go with every frame: the allocator then has no holes to
+leave, and memory does not creep upwards over a long video. `FeatureQueue` keeps all frames in one buffer on the
+network's device, which the sweeps read without a copy. `OffloadedQueue` keeps them in the host's page-locked memory,
+for a GPU that is too small: the sweeps then fetch frame after frame.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from pahs.networks.contract import Tensors
 
-A_WHILE = 64
-"""Frames for which room is taken at once, if so many are expected."""
+FIRST_BUFFER = 64
+"""Frames that the first buffer holds, if so many are expected."""
 
 
-class Waiting:
+class FeatureQueue:
     """A queue of frames, each a tuple of tensors; `features` shows all of them as (1, count, C, h, w)."""
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class Waiting:
         total = self.count + features[0].shape[1]
         if not self._buffers or total > self._buffers[0].shape[1]:
             try:
-                # A long look-ahead may be longer than the video: beyond a while, take room as it fills up.
-                self._grow(features, max(total, min(most, max(A_WHILE, 2 * total))))
+                # A look-ahead may be longer than the video: large buffers grow as they fill up.
+                self._grow(features, max(total, min(most, max(FIRST_BUFFER, 2 * total))))
             except torch.OutOfMemoryError:
                 self._grow(features, total)
         for buffer, x in zip(self._buffers, features, strict=True):
@@ -64,34 +64,36 @@ class Waiting:
         self._buffers = grown
 
 
-class WaitingOutside:
+class OffloadedQueue:
     """The same queue in the host's memory; `frames` shows them one by one, each (1, C, h, w).
 
-    Copies are ordered by the device's stream and the host never looks at what they move: nobody waits for them.
+    The device's stream orders all copies, so the host neither reads what they move nor waits for them.
     """
 
     def __init__(self) -> None:
         self.frames: deque[Tensors] = deque()
         self._spare: list[Tensors] = []
+        """Buffers of frames that were dropped."""
 
     @property
     def count(self) -> int:
         return len(self.frames)
 
     def add(self, features: Tensors, most: int) -> None:
-        del most  # a place more is a place more: none has to lie beside another
+        """Put (1, T, C, h, w) at the end. Each frame has buffers of its own, whatever `most` is."""
         for t in range(features[0].shape[1]):
             frame = tuple(x[:, t] for x in features)
-            place = self._spare.pop() if self._spare else tuple(_outside(x) for x in frame)
-            for mine, x in zip(place, frame, strict=True):
-                mine.copy_(x, non_blocking=True)
-            self.frames.append(place)
+            buffers = self._spare.pop() if self._spare else tuple(_host_buffer(x) for x in frame)
+            for buffer, x in zip(buffers, frame, strict=True):
+                buffer.copy_(x, non_blocking=True)
+            self.frames.append(buffers)
 
     def drop(self, frames: int) -> None:
+        """Forget the first frames."""
         for _ in range(frames):
             self._spare.append(self.frames.popleft())
 
 
-def _outside(x: Tensor) -> Tensor:
-    """Room for a tensor in the host's memory, in the same format."""
+def _host_buffer(x: Tensor) -> Tensor:
+    """A buffer for a tensor in the host's memory, in the same memory format."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, pin_memory=x.is_cuda)

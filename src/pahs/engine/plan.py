@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import torch
 
 MAX_CHUNK = {"cpu": 32, "cuda": 64}
-"""Longer chunks repeat less of the backward sweep, (chunk + look-ahead) / chunk, but hold more, and an encoder waits
-longer for the first."""
+"""Frames of the longest chunk. Longer ones repeat less of the backward sweep, (chunk + look-ahead) / chunk, but hold
+more features, and an encoder waits longer for its first frame."""
 BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
 MEMORY_SHARE = 0.6
-"""Share of the free memory for features that wait and for what the sweeps make of them."""
+"""Share of the free memory for the queue of features and for the latents that the sweeps make of them."""
 SHORT_CHUNK = 16
-"""Rather than restoring fewer frames by one backward sweep, frames wait in the host's memory."""
+"""Features are offloaded to the host's memory rather than restoring fewer frames by one backward sweep."""
 
 
 @dataclass(frozen=True)
@@ -28,26 +28,26 @@ class Plan:
     """Frames in one call of a frame-wise stage."""
     bands: int = 1
     """Horizontal bands in one call of a frame-wise stage."""
-    outside: bool = False
-    """Frames wait in the host's memory instead of the device's."""
+    offload: bool = False
+    """The queue of features lies in the host's memory instead of the device's."""
 
-    def smaller(self, framewise: bool, max_bands: int, may_wait_outside: bool) -> Plan | None:
-        """The next thing to try when memory runs out: first what helps that stage and costs least."""
+    def smaller(self, framewise: bool, max_bands: int, may_offload: bool) -> Plan | None:
+        """The next plan to try when memory runs out: the change comes first that helps that stage and costs least."""
         batch = replace(self, batch=self.batch // 2) if self.batch > 1 else None
         bands = replace(self, bands=min(2 * self.bands, max_bands)) if self.bands < max_bands else None
-        outside = replace(self, outside=True) if may_wait_outside and not self.outside else None
+        offload = replace(self, offload=True) if may_offload and not self.offload else None
         chunk = replace(self, chunk=self.chunk // 2) if self.chunk > 1 else None
-        order = (batch, bands, outside, chunk) if framewise else (outside, chunk, batch, bands)
+        order = (batch, bands, offload, chunk) if framewise else (offload, chunk, batch, bands)
         return next((plan for plan in order if plan is not None), None)
 
 
 def longest_chunk(device: torch.device) -> int:
-    """Frames of a chunk where memory is no matter."""
+    """Frames of a chunk where memory is no limit."""
     return MAX_CHUNK.get(device.type, MAX_CHUNK["cpu"])
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be taken on a device."""
+    """Bytes that can still be allocated on a device."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         used = torch.cuda.memory_allocated(device)

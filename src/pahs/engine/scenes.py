@@ -12,9 +12,13 @@ from torch import Tensor
 from pahs.kernels.streams import fetch
 
 THUMBNAIL = 16
+"""Rows and columns of the thumbnails that are compared."""
 FIRST = 0.15
+"""Mean difference that is a cut where no frames before it say what is usual."""
 LEAST = 0.08
+"""A smaller difference is never a cut."""
 JUMP = 3.0
+"""A cut differs by this factor more than the frames before it."""
 
 
 class CutDetector:
@@ -30,7 +34,7 @@ class CutDetector:
     def cuts(self, frames: Sequence[Tensor]) -> Callable[[], list[bool]]:
         """Which of the next frames, each (3, H, W) in [0, 1], start a new scene.
 
-        Begins to compute; the function waits for the answer. Answers must be asked for in order.
+        The device begins to compare them; the returned function waits for the answer. Call these functions in order.
         """
         first = self._last is None
         thumbnails = torch.stack([F.adaptive_avg_pool2d(frame, THUMBNAIL) for frame in frames])

@@ -3,7 +3,7 @@
 The forward state is carried over the whole video. The backward sweep runs over chunks: every output has seen at least
 `look_ahead` future frames, or all that are left of its scene. A scene cut ends both.
 
-    frames -> extract (batched) -> waiting features -> propagate (chunk + look-ahead) -> reconstruct (batched) -> frames
+    frames -> extract (batched) -> queue -> propagate (chunk + look-ahead) -> reconstruct (batched) -> frames
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pahs.engine.scene import Scene, size_text
+from pahs.engine.restorer import Restorer, size_text
 from pahs.engine.scenes import CutDetector
 from pahs.errors import PahsError
 from pahs.networks.contract import Deblurrer
@@ -27,8 +27,8 @@ from pahs.networks.contract import Deblurrer
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 
 AHEAD = {"cpu": 0, "cuda": 1}
-"""Batches that are looked at for scene cuts before they are needed: while the host waits for the answer, a GPU has the
-batch before to work on."""
+"""Batches that are compared for scene cuts before they are needed: while the host waits for the answer, a GPU computes
+the batch before."""
 
 
 def stream(
@@ -56,45 +56,50 @@ def stream(
     # Not the frame itself, which may be part of a larger tensor.
     kind: FrameT = first.new_empty(0) if isinstance(first, Tensor) else first[:0].copy()
     del first
-    scene = Scene(model, image, look_ahead, chunk)
+    restorer = Restorer(model, image, look_ahead, chunk)
     cuts = CutDetector() if scene_cuts else None
     ahead = AHEAD.get(image.device.type, 0) if cuts is not None else 0
     batches: deque[tuple[list[Tensor], Callable[[], list[bool]]]] = deque()
     pictures = chain(iter([image]), (to_image(x, model) for x in source))
-    del image  # nobody but the scene shall keep a frame: large ones are a good part of a small memory
-    for images in _batches(pictures, scene):
+    del image  # only the restorer shall keep a frame: large ones take a good part of a small memory
+    for images in _batches(pictures, restorer):
         batches.append((images, cuts.cuts(images) if cuts is not None else partial(_none, len(images))))
         if len(batches) > ahead:
-            yield from (from_image(x, kind) for x in _through(scene, *batches.popleft()))
+            yield from (from_image(x, kind) for x in _through(restorer, *batches.popleft()))
     while batches:
-        yield from (from_image(x, kind) for x in _through(scene, *batches.popleft()))
-    yield from (from_image(x, kind) for x in scene.finish())
+        yield from (from_image(x, kind) for x in _through(restorer, *batches.popleft()))
+    yield from (from_image(x, kind) for x in restorer.finish())
 
 
-def _batches(images: Iterable[Tensor], scene: Scene) -> Iterator[list[Tensor]]:
-    """As many at a time as the scene's frame-wise stages take."""
+def restore(model: Deblurrer, clip: Tensor) -> Tensor:
+    """A whole clip (T, 3, H, W) of one scene, where every frame sees all that follow it."""
+    return torch.stack(list(stream(model, clip, look_ahead=len(clip), chunk=len(clip), scene_cuts=False)))
+
+
+def _batches(images: Iterable[Tensor], restorer: Restorer) -> Iterator[list[Tensor]]:
+    """Lists of as many images as the frame-wise stages take at a time."""
     batch: list[Tensor] = []
     for image in images:
-        if image.shape != scene.shape:
+        if image.shape != restorer.shape:
             raise PahsError(
-                f"the frame size changes from {size_text(scene.shape)} to {size_text(image.shape)}"
+                f"the frame size changes from {size_text(restorer.shape)} to {size_text(image.shape)}"
             )
         batch.append(image)
         del image
-        if len(batch) >= scene.plan.batch:
+        if len(batch) >= restorer.plan.batch:
             yield batch
             batch = []
     if batch:
         yield batch
 
 
-def _through(scene: Scene, images: list[Tensor], cuts: Callable[[], list[bool]]) -> Iterator[Tensor]:
-    """Give images to the scene, which alone keeps them from then on; what becomes ready."""
+def _through(restorer: Restorer, images: list[Tensor], cuts: Callable[[], list[bool]]) -> Iterator[Tensor]:
+    """Give images to the restorer, which alone keeps them from then on; yields the restored frames that are ready."""
     for cut in cuts():
         if cut:
-            yield from scene.finish()
-        scene.push(images.pop(0))
-        yield from scene.ready()
+            yield from restorer.finish()
+        restorer.push(images.pop(0))
+        yield from restorer.ready()
 
 
 def _none(frames: int) -> list[bool]:
@@ -102,7 +107,7 @@ def _none(frames: int) -> list[bool]:
 
 
 def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:
-    """A frame of either kind as (3, H, W) floats in [0, 1] where the model is."""
+    """A frame of either kind as (3, H, W) floats in [0, 1] on the model's device."""
     weight = next(model.parameters(), torch.empty(0))
     if isinstance(frame, Tensor):
         image = frame.to(weight.device)
@@ -118,6 +123,7 @@ def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:
 
 
 def from_image(image: Tensor, like: FrameT) -> FrameT:
+    """A frame of the kind of `like`."""
     if isinstance(like, Tensor):
         return image.to(like.device, like.dtype)
     levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)

@@ -25,8 +25,7 @@ def flops_per_frame(model: Deblurrer, height: int, width: int) -> float:
     a copy whose tensors have shapes but no values, where attention is two plain products: a fused kernel on the
     real device would escape the counter.
     """
-    multiple = model.contract.multiple_of
-    rows, columns = (-(-extent // multiple) * multiple for extent in (height, width))
+    rows, columns = model.contract.padded(height, width)
     hollow = copy.deepcopy(model).to("meta")
     dtype = next((x.dtype for x in model.parameters()), torch.float32)
     clip = torch.empty(1, CLIP, 3, rows, columns, device="meta", dtype=dtype)

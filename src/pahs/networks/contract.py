@@ -37,7 +37,7 @@ class ModelConfig(Protocol):
 
 @dataclass(frozen=True)
 class Contract:
-    """What a caller must know about a network to feed it, and no more."""
+    """What a caller must know about a network to run it, and no more."""
 
     family: Family
     """How time is used: one sweep that carries a state, a second one from the future, or a window without state."""
@@ -51,6 +51,13 @@ class Contract:
     """Pixels of context that make `extract` exact on a horizontal band; None: whole frames only."""
     reconstruct_halo: int | None = None
     """The same for `reconstruct`, also in pixels of the frame."""
+    offloads: bool = False
+    """`propagate_frames` fetches one frame at a time, so that features may lie in the host's memory."""
+
+    def padded(self, height: int, width: int) -> tuple[int, int]:
+        """The size of a frame after padding: both rounded up to `multiple_of`."""
+        n = self.multiple_of
+        return -(-height // n) * n, -(-width // n) * n
 
     @property
     def directions(self) -> int:
@@ -84,9 +91,9 @@ class Deblurrer(nn.Module, ABC):
     def propagate_frames(
         self, features: Sequence[Tensors], state: Tensors | None, keep: int
     ) -> tuple[Tensors, Tensors]:
-        """`propagate` for features that come frame by frame, each (B, C, h, w), and may lie in another memory.
+        """`propagate` for features that come frame by frame, each (B, C, h, w), and may lie in the host's memory.
 
-        A network that needs only one frame at a time overrides this and fetches them as it goes.
+        A network whose contract says `offloads` overrides this and fetches each frame when it needs it.
         """
         device = next(self.parameters()).device
         together = (torch.stack(each, 1).to(device) for each in zip(*features, strict=True))

@@ -25,7 +25,7 @@ from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.lived import lived_state
 from pahs.networks.refine import RefineConfig, Refiner
 
-# Context that `extract` and `reconstruct` reach for, in pixels of the frame: the sum over their layers of
+# Rows of the frame that a row of the output depends on, above and below: the sum over the layers of
 # (kernel - 1) / 2 times the layer's scale, rounded up to whole tokens of SNLA (16 pixels).
 EXTRACT_HALO = 96
 RECONSTRUCT_HALO = 32
@@ -140,6 +140,7 @@ class PAHS(Deblurrer):
             look_ahead=config.look_ahead if two else 0,
             extract_halo=EXTRACT_HALO,
             reconstruct_halo=RECONSTRUCT_HALO,
+            offloads=True,
         )
 
     def extract(self, frames: Tensor) -> Tensors:
@@ -246,7 +247,7 @@ class PAHS(Deblurrer):
 class Latents:
     """f_L of the frames that are kept, of one or both directions: (B, T, directions * c, h, w).
 
-    Without gradients each frame goes straight to its place, channels-last, and the sweeps hold nothing else.
+    Without gradients each frame is copied into one channels-last buffer at once, and the sweeps keep no other.
     """
 
     def __init__(self, like: Tensor, frames: int, directions: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""The frames of one scene on their way through a network."""
+"""The network's three stages, run on the frames of one scene after another."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pahs.engine import bands
-from pahs.engine.feature_queue import Waiting, WaitingOutside
+from pahs.engine.feature_queue import FeatureQueue, OffloadedQueue
 from pahs.engine.plan import BATCH_PIXELS, MEMORY_SHARE, SHORT_CHUNK, Plan, free_memory, longest_chunk
 from pahs.errors import PahsError
 from pahs.networks.contract import Deblurrer, Tensors
@@ -23,47 +23,45 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 
-class Scene:
-    """The frames of one scene on their way through the model. After `finish` it is ready for the next scene."""
+class Restorer:
+    """Takes the frames of a scene and gives them back sharp, some later. After `finish` it takes the next scene."""
 
     def __init__(self, model: Deblurrer, first: Tensor, look_ahead: int | None, chunk: int | None) -> None:
         contract = model.contract
         self.model = model
         self.shape = first.shape
-        # Only a second sweep can do with less or use more; a window needs what it needs.
-        chosen = contract.family == "bidirectional" and look_ahead is not None
-        self.look_ahead = look_ahead if chosen and look_ahead is not None else contract.look_ahead
-        multiple = contract.multiple_of
-        self.height = -(-first.shape[1] // multiple) * multiple
-        self.padding = (0, -first.shape[2] % multiple, 0, self.height - first.shape[1])
+        # A backward sweep can see less or more of the future; a window has one size.
+        self.look_ahead = contract.look_ahead
+        if contract.family == "bidirectional" and look_ahead is not None:
+            self.look_ahead = look_ahead
+        self.height, width = contract.padded(*first.shape[1:])
+        self.padding = (0, width - first.shape[2], 0, self.height - first.shape[1])
         banded = contract.extract_halo is not None and contract.reconstruct_halo is not None
-        self.max_bands = self.height // multiple if banded else 1
-        pixels = self.height * (first.shape[2] + self.padding[1])
-        batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // pixels)
-        self.chunk_given, self.chosen = chunk is not None, False
+        self.max_bands = self.height // contract.multiple_of if banded else 1
+        batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // (self.height * width))
+        self.chunk_given, self.planned = chunk is not None, False
         longest = chunk or longest_chunk(first.device)
         self.plan = Plan(longest, min(batch, longest))
-        self.may_wait_outside = (
-            first.device.type == "cuda" and type(model).propagate_frames is not Deblurrer.propagate_frames
-        )
+        self.may_offload = first.device.type == "cuda" and contract.offloads
         self.images: list[Tensor] = []
-        self.waiting: Waiting | WaitingOutside = Waiting()
+        self.queue: FeatureQueue | OffloadedQueue = FeatureQueue()
         self.state: Tensors | None = None
 
     def push(self, image: Tensor) -> None:
+        """Take the scene's next frame, (3, H, W)."""
         self.images.append(image)
         if len(self.images) >= self.plan.batch:
             self._extract()
 
     def ready(self) -> Iterator[Tensor]:
-        """Frames that have seen enough of the future, once a whole chunk of them has."""
-        while self.waiting.count >= self.plan.chunk + self.look_ahead:
+        """Restored frames, as soon as a whole chunk of them has seen its look-ahead."""
+        while self.queue.count >= self.plan.chunk + self.look_ahead:
             yield from self._restore()
 
     def finish(self) -> Iterator[Tensor]:
-        """All frames that are left: the video or the scene ends here."""
+        """The restored frames that are left: the scene ends here, and with it the forward state."""
         self._extract()
-        while self.waiting.count:
+        while self.queue.count:
             yield from self._restore()
         self.state = None
 
@@ -71,11 +69,11 @@ class Scene:
         """Turn the collected images into features."""
         while self.images:
             features = self._fit(lambda plan: self._extract_batch(self.images[: plan.batch], plan))
-            if not self.chosen:
+            if not self.planned:
                 with torch.inference_mode():
-                    self._choose(features)
+                    self._fit_to_memory(features)
             self._fit(
-                lambda plan: self.waiting.add(features, plan.chunk + self.look_ahead + plan.batch),  # noqa: B023
+                lambda plan: self.queue.add(features, plan.chunk + self.look_ahead + plan.batch),  # noqa: B023
                 framewise=False,
             )
             del self.images[: features[0].shape[1]]
@@ -94,32 +92,31 @@ class Scene:
             self.model.contract.multiple_of,
         )
 
-    def _choose(self, features: Tensors) -> None:
-        """The longest chunk that fits, unless one is asked for, and where its frames wait.
+    def _fit_to_memory(self, features: Tensors) -> None:
+        """Plan the longest chunk that fits, unless one is asked for, and whether features are offloaded.
 
-        It takes its features, those of the look-ahead, and about as much again for its latents.
+        A chunk needs memory for its features, those of the look-ahead, and about as much again for its latents.
         """
         frame_bytes = sum(x.numel() * x.element_size() for x in features) // features[0].shape[1]
         room = int(MEMORY_SHARE * free_memory(features[0].device)) // frame_bytes
         chunk = self.plan.chunk
-        inside = (room - self.look_ahead) // 2
-        short = self.may_wait_outside and inside < min(SHORT_CHUNK, chunk)
-        outside = self.plan.outside or short
+        fitting = (room - self.look_ahead) // 2
+        offload = self.plan.offload or (self.may_offload and fitting < min(SHORT_CHUNK, chunk))
         if not self.chunk_given:
-            chunk = max(1, min(chunk, min(SHORT_CHUNK, room // 2) if outside else inside))
-        self._adopt(replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk), outside=outside))
-        self.chosen = True
+            chunk = max(1, min(chunk, min(SHORT_CHUNK, room // 2) if offload else fitting))
+        self._adopt(replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk), offload=offload))
+        self.planned = True
 
     def _adopt(self, plan: Plan) -> None:
-        """Go on by another plan; what waits moves if it says so."""
-        if plan.outside and isinstance(self.waiting, Waiting):
-            inside, self.waiting = self.waiting, WaitingOutside()
-            if inside.count:
-                self.waiting.add(inside.features, inside.count)
+        """Continue with another plan; the queue moves to the host's memory if the plan says so."""
+        if plan.offload and isinstance(self.queue, FeatureQueue):
+            on_device, self.queue = self.queue, OffloadedQueue()
+            if on_device.count:
+                self.queue.add(on_device.features, on_device.count)
         self.plan = plan
 
     def _restore(self) -> Iterator[Tensor]:
-        """Propagate over everything that waits, and reconstruct a chunk."""
+        """Propagate over a chunk and its look-ahead, and reconstruct the chunk."""
         latents = self._fit(self._propagate, framewise=False)
         keep, done = latents[0].shape[1], 0
         while done < keep:
@@ -129,19 +126,19 @@ class Scene:
             done += restored.shape[1]
             for image in restored[0]:
                 yield image[:, : self.shape[1], : self.shape[2]]
-        # Not earlier: latents may be views of what waits.
+        # Not earlier: latents may be views of the queue.
         with torch.inference_mode():
-            self.waiting.drop(keep)
+            self.queue.drop(keep)
 
     def _propagate(self, plan: Plan) -> Tensors:
-        keep = min(plan.chunk, self.waiting.count)
-        # Not all that waits: how many frames one batch brought must change neither the work nor the result.
+        keep = min(plan.chunk, self.queue.count)
+        # Not the whole queue: the size of the last batch must change neither the work nor the result.
         sight = keep + self.look_ahead
-        if isinstance(self.waiting, Waiting):
-            seen = tuple(x[:, :sight] for x in self.waiting.features)
+        if isinstance(self.queue, FeatureQueue):
+            seen = tuple(x[:, :sight] for x in self.queue.features)
             latents, self.state = self.model.propagate(seen, self.state, keep)
         else:
-            frames = list(islice(self.waiting.frames, sight))
+            frames = list(islice(self.queue.frames, sight))
             latents, self.state = self.model.propagate_frames(frames, self.state, keep)
         return latents
 
@@ -157,19 +154,19 @@ class Scene:
         return restored
 
     def _fit(self, stage: Callable[[Plan], Result], framewise: bool = True) -> Result:
-        """Run a stage; when memory runs out, try again with a smaller plan, and stay with it."""
+        """Run a stage; when memory runs out, try again with a smaller plan, and keep that plan."""
         while True:
             try:
                 with torch.inference_mode():
                     return stage(self.plan)
             except torch.OutOfMemoryError:
-                plan = self.plan.smaller(framewise, self.max_bands, self.may_wait_outside)
+                plan = self.plan.smaller(framewise, self.max_bands, self.may_offload)
             if plan is None:
                 raise PahsError(
                     f"not enough memory for {size_text(self.shape)} frames; "
                     "use a smaller model, a smaller video or --device cpu"
                 ) from None
-            log.info("memory is short; going on with %s", plan)
+            log.info("memory is short; continuing with %s", plan)
             with torch.inference_mode():
                 self._adopt(plan)
             if torch.cuda.is_available():

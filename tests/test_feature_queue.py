@@ -5,87 +5,87 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pahs.engine.feature_queue import Waiting, WaitingOutside
+from pahs.engine.feature_queue import FeatureQueue, OffloadedQueue
 from pahs.networks import Tensors
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30), st.integers(1, 40))
 def test_it_is_a_queue(actions: list[tuple[bool, int]], most: int) -> None:
-    waiting, expected, made = Waiting(), list[int](), 0
+    queue, expected, made = FeatureQueue(), list[int](), 0
     for adds, amount in actions:
         if adds:
             numbers = torch.arange(made, made + amount, dtype=torch.float32)
             wide = numbers.view(1, -1, 1, 1, 1).expand(1, amount, 2, 3, 4)
-            waiting.add((wide, -wide[..., :1]), most)
+            queue.add((wide, -wide[..., :1]), most)
             expected += range(made, made + amount)
             made += amount
         else:
-            gone = min(amount, waiting.count)
-            waiting.drop(gone)
+            gone = min(amount, queue.count)
+            queue.drop(gone)
             del expected[:gone]
-        assert waiting.count == len(expected)
+        assert queue.count == len(expected)
         if made:
-            first, second = waiting.features
+            first, second = queue.features
             assert first.shape == (1, len(expected), 2, 3, 4)
             assert first[0, :, 1, 2, 3].tolist() == expected
             assert second[0, :, 0, 0, 0].tolist() == [-x for x in expected]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30))
-def test_outside_it_is_a_queue_too(actions: list[tuple[bool, int]]) -> None:
-    waiting, expected, made, most = WaitingOutside(), list[int](), 0, 0
+def test_offloaded_it_is_a_queue_too(actions: list[tuple[bool, int]]) -> None:
+    queue, expected, made, most = OffloadedQueue(), list[int](), 0, 0
     for adds, amount in actions:
         if adds:
             numbers = torch.arange(made, made + amount, dtype=torch.float32)
-            waiting.add((numbers.view(1, -1, 1, 1, 1).expand(1, amount, 2, 3, 4).contiguous(),), most=1)
+            queue.add((numbers.view(1, -1, 1, 1, 1).expand(1, amount, 2, 3, 4).contiguous(),), most=1)
             expected += range(made, made + amount)
             made += amount
         else:
-            gone = min(amount, waiting.count)
-            waiting.drop(gone)
+            gone = min(amount, queue.count)
+            queue.drop(gone)
             del expected[:gone]
         most = max(most, len(expected))
-        assert waiting.count == len(expected)
-        assert [float(frame[0][0, 1, 2, 3]) for frame in waiting.frames] == expected
-        places = {frame[0].data_ptr() for frame in (*waiting.frames, *waiting._spare)}
-        assert len(places) == most, "places are used again"
+        assert queue.count == len(expected)
+        assert [float(frame[0][0, 1, 2, 3]) for frame in queue.frames] == expected
+        buffers = {frame[0].data_ptr() for frame in (*queue.frames, *queue._spare)}
+        assert len(buffers) == most, "buffers are used again"
 
 
 def test_memory_is_taken_once_and_keeps_its_format() -> None:
-    waiting = Waiting()
-    places = list[int]()
+    queue = FeatureQueue()
+    buffers = list[int]()
     for _ in range(50):
         batch = torch.rand(3, 4, 5, 6).to(memory_format=torch.channels_last)
-        waiting.add((batch[None],), most=15)
-        places.append(waiting.features[0].data_ptr())
-        frame = waiting.features[0][:, -1]
+        queue.add((batch[None],), most=15)
+        buffers.append(queue.features[0].data_ptr())
+        frame = queue.features[0][:, -1]
         assert frame.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(frame[0], batch[-1])
-        if waiting.count >= 12:
-            waiting.drop(8)
-    assert len(set(places[5:])) == 1
+        if queue.count >= 12:
+            queue.drop(8)
+    assert len(set(buffers[5:])) == 1
 
 
 def test_a_look_ahead_beyond_the_video_costs_nothing() -> None:
-    waiting = Waiting()
-    waiting.add((torch.rand(1, 2, 3, 4, 4),), most=10**9)
-    assert waiting.features[0].untyped_storage().nbytes() < 10**5
+    queue = FeatureQueue()
+    queue.add((torch.rand(1, 2, 3, 4, 4),), most=10**9)
+    assert queue.features[0].untyped_storage().nbytes() < 10**5
 
 
 def test_with_little_memory_it_takes_no_more_than_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    grow = Waiting._grow
+    grow = FeatureQueue._grow
 
-    def cramped(self: Waiting, like: Tensors, frames: int) -> None:
+    def cramped(self: FeatureQueue, like: Tensors, frames: int) -> None:
         if frames > 4:
             raise torch.OutOfMemoryError("no room")
         grow(self, like, frames)
 
-    monkeypatch.setattr(Waiting, "_grow", cramped)
-    waiting = Waiting()
+    monkeypatch.setattr(FeatureQueue, "_grow", cramped)
+    queue = FeatureQueue()
     clip = torch.rand(1, 4, 3, 4, 4)
     for frame in clip.split(1, 1):
-        waiting.add((frame,), most=40)
-    assert torch.equal(waiting.features[0], clip)
+        queue.add((frame,), most=40)
+    assert torch.equal(queue.features[0], clip)
     with pytest.raises(torch.OutOfMemoryError):
-        waiting.add((clip,), most=40)
-    assert torch.equal(waiting.features[0], clip), "what waits is still there"
+        queue.add((clip,), most=40)
+    assert torch.equal(queue.features[0], clip), "what the queue holds is still there"
