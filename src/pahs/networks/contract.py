@@ -54,11 +54,6 @@ class Contract:
     offloads: bool = False
     """`propagate_frames` fetches one frame at a time, so that features may lie in the host's memory."""
 
-    def padded(self, height: int, width: int) -> tuple[int, int]:
-        """The size of a frame after padding: both rounded up to `multiple_of`."""
-        n = self.multiple_of
-        return -(-height // n) * n, -(-width // n) * n
-
     @property
     def directions(self) -> int:
         """Sweeps over a clip, each with a state of its own."""
