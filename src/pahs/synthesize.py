@@ -13,7 +13,7 @@ import logging
 import random
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pahs.data.config import SynthesisConfig
-from pahs.data.from_video import Pair, VideoBlurConfig, expose_video
+from pahs.data.from_video import VideoBlurConfig, expose_video
 from pahs.data.photos import SUFFIXES, PhotoPool, find_photos, read_photos
 from pahs.data.sequences import contact_sheet, write_sequence
 from pahs.data.synthesis import PhotoSource
@@ -93,121 +93,114 @@ def synthesize(
     }
     try:
         _claim(out, options, overwrite)
-        tree = _Tree(out, round(1 / test_share) if test_share else 0)
+        period = round(1 / test_share) if test_share else 0
         with bar("synthesizing", None if videos else count, "sequences", quiet) as advance:
+            dataset = _Dataset(out, config, video, folder_rate, seed, torch.device(device), period, advance)
             if photos:
-                _from_photos(tree, photos, config, count, seed, torch.device(device), advance)
+                dataset.add_photos(photos, count)
             for name, path in _named(videos):
-                _from_video(
-                    tree, name, path, config.frames, video, folder_rate, seed, torch.device(device), advance
-                )
-        if not tree.sequences:
+                dataset.add_video(name, path)
+        if not dataset.sequences:
             raise PahsError(
                 f"{videos[0]}: no stretch of it can be followed; give sharp, steady, longer video"
             )
-        spacing = -(-len(tree.sequences) // SHEET_ROWS)
-        contact_sheet(tree.sequences[::spacing], out / SHEET)
+        spacing = -(-len(dataset.sequences) // SHEET_ROWS)
+        contact_sheet(dataset.sequences[::spacing], out / SHEET)
     except OSError as error:
         raise PahsError(
             f"{out}: cannot be written ({error}); free some space or choose another folder"
         ) from error
-    return SynthesisReport(tree.written, tree.kept, tree.skipped, out / SHEET)
+    return SynthesisReport(dataset.written, dataset.kept, dataset.skipped, out / SHEET)
 
 
-class _Tree:
-    """The dataset on disk, and which split the next sequence belongs to."""
+@dataclass
+class _Dataset:
+    """The dataset that is being written."""
 
-    def __init__(self, out: Path, test_period: int) -> None:
-        self.out, self.test_period = out, test_period
-        self.sequences: list[Path] = []
-        self.written = self.kept = self.skipped = 0
+    out: Path
+    config: SynthesisConfig
+    video: VideoBlurConfig
+    folder_rate: float | None
+    seed: int
+    device: torch.device
+    test_period: int
+    """Every sequence of this number goes to test/; 0: none."""
+    advance: Advance
+    sequences: list[Path] = field(default_factory=list)
+    written: int = 0
+    kept: int = 0
+    skipped: int = 0
 
-    def is_test(self, index: int) -> bool:
+    def add_photos(self, files: list[Path], count: int) -> None:
+        period = self.test_period if len(files) > 1 else 0
+        unseen = files[period - 1 :: period] or files[-1:] if period else files
+        seen = [f for f in files if f not in set(unseen)] if period else files
+        sources: dict[bool, PhotoSource] = {}
+        for index in range(count):
+            path = self._path(f"photos_{index:05d}", index)
+            if not self._keep(path):
+                test = self._is_test(index)
+                if test not in sources:
+                    sources[test] = self._open_photos(unseen if test else seen)
+                # Each sequence has its own seed, so that it does not matter which ones were there before.
+                sources[test].generator.manual_seed(_mixed(self.seed, f"photos {index}"))
+                blurry, sharp = sources[test].batch(1)
+                self._write(path, blurry[0], sharp[0])
+            self.advance()
+
+    def add_video(self, name: str, path: Path) -> None:
+        frames, video = self.config.frames, self.video
+        rate, pictures = _open_frames(path, video.short_side, self.folder_rate)
+        found = False
+        for index, span in enumerate(_spans(pictures, video.frames_needed(frames, rate))):
+            target = self._path(f"{name}_{index:03d}", index)
+            if self._keep(target):
+                found = True
+                continue
+            choice = random.Random(_mixed(self.seed, f"{name} {index}"))
+            low, high = video.average
+            gamma = choice.uniform(*video.gamma) if choice.random() < video.linear_share else 1.0
+            pairs = expose_video(
+                [frame.to(self.device) for frame in span],
+                factor=video.factor(rate),
+                average=choice.choice([n for n in range(low, high + 1) if n % 2]),
+                gamma=gamma,
+                unreliable=video.unreliable,
+            )[:frames]
+            if len(pairs) < min(frames, SHORTEST):
+                self.skipped += 1
+                continue
+            found = True
+            blurry, sharp = zip(*pairs, strict=True)
+            self._write(target, torch.stack(blurry), torch.stack(sharp))
+            self.advance()
+        if not found:
+            log.warning("skipped %s: none of it can be followed from frame to frame", path)
+
+    def _open_photos(self, files: list[Path]) -> PhotoSource:
+        short = max(704, self.config.height)
+        images = read_photos(files, short_side=short, long_side=2 * short)
+        pool = PhotoPool.from_images(images, self.device, smallest_scale=self.config.scale[0])
+        return PhotoSource(pool, self.config, self.seed)
+
+    def _is_test(self, index: int) -> bool:
         return self.test_period > 0 and index % self.test_period == self.test_period - 1
 
-    def path_of(self, name: str, index: int) -> Path:
-        return self.out / ("test" if self.is_test(index) else "train") / name
+    def _path(self, name: str, index: int) -> Path:
+        return self.out / ("test" if self._is_test(index) else "train") / name
 
-    def keep(self, path: Path) -> bool:
+    def _keep(self, path: Path) -> bool:
         """Count a sequence that was written earlier; False if there is none."""
-        if not path.is_dir():
-            return False
-        self.kept += 1
-        self.sequences.append(path)
-        return True
+        if path.is_dir():
+            self.kept += 1
+            self.sequences.append(path)
+            return True
+        return False
 
-    def write(self, path: Path, blurry: Tensor, sharp: Tensor) -> None:
+    def _write(self, path: Path, blurry: Tensor, sharp: Tensor) -> None:
         write_sequence(path, blurry, sharp)
         self.written += 1
         self.sequences.append(path)
-
-
-def _from_photos(
-    tree: _Tree,
-    files: list[Path],
-    config: SynthesisConfig,
-    count: int,
-    seed: int,
-    device: torch.device,
-    advance: Advance,
-) -> None:
-    short = max(704, config.height)
-    period = tree.test_period if tree.test_period and len(files) > 1 else 0
-    unseen = files[period - 1 :: period] or files[-1:] if period else files
-    seen = [f for f in files if f not in set(unseen)] if period else files
-    opened: dict[bool, PhotoSource] = {}
-    for index in range(count):
-        path = tree.path_of(f"photos_{index:05d}", index)
-        if not tree.keep(path):
-            test = tree.is_test(index)
-            if test not in opened:
-                images = read_photos(unseen if test else seen, short_side=short, long_side=2 * short)
-                pool = PhotoPool.from_images(images, device, smallest_scale=config.scale[0])
-                opened[test] = PhotoSource(pool, config, seed)
-            # Each sequence has its own seed, so that it does not matter which ones were there before.
-            opened[test].generator.manual_seed(_mixed(seed, f"photos {index}"))
-            blurry, sharp = opened[test].batch(1)
-            tree.write(path, blurry[0], sharp[0])
-        advance()
-
-
-def _from_video(
-    tree: _Tree,
-    name: str,
-    path: Path,
-    frames: int,
-    config: VideoBlurConfig,
-    folder_rate: float | None,
-    seed: int,
-    device: torch.device,
-    advance: Advance,
-) -> None:
-    rate, pictures = _open_frames(path, config.short_side, folder_rate)
-    needed = config.frames_needed(frames, rate)
-    found = False
-    for index, span in enumerate(_spans(pictures, needed)):
-        target = tree.path_of(f"{name}_{index:03d}", index)
-        if tree.keep(target):
-            found = True
-            continue
-        choice = random.Random(_mixed(seed, f"{name} {index}"))
-        low, high = config.average
-        gamma = choice.uniform(*config.gamma) if choice.random() < config.linear_share else 1.0
-        pairs: list[Pair] = expose_video(
-            [frame.to(device) for frame in span],
-            factor=config.factor(rate),
-            average=choice.choice([n for n in range(low, high + 1) if n % 2]),
-            gamma=gamma,
-            unreliable=config.unreliable,
-        )[:frames]
-        if len(pairs) < min(frames, SHORTEST):
-            tree.skipped += 1
-            continue
-        found = True
-        tree.write(target, torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs]))
-        advance()
-    if not found:
-        log.warning("skipped %s: none of it can be followed from frame to frame", path)
 
 
 def _named(videos: list[Path]) -> Iterator[tuple[str, Path]]:

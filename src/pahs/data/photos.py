@@ -24,6 +24,8 @@ from pahs.errors import PahsError
 log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"})
+WORKERS = 8
+"""Threads that decode and shrink photos."""
 LEVEL_RATIO = 0.8
 """Size of each level of the pyramid relative to the one above: a texture is at most 12 % from the wanted size."""
 
@@ -51,35 +53,27 @@ class PhotoPool:
         short_side: int = 704,
         long_side: int = 1280,
         smallest_scale: float = 0.4,
-        workers: int = 8,
     ) -> PhotoPool:
         """Read every image under `folder` (recursively), shrunk to fit `short_side` and `long_side` pixels."""
-        photos = read_photos(
-            find_photos(Path(folder)), short_side=short_side, long_side=long_side, workers=workers
-        )
-        return PhotoPool.from_images(photos, device, smallest_scale=smallest_scale, workers=workers)
+        photos = read_photos(find_photos(Path(folder)), short_side=short_side, long_side=long_side)
+        return PhotoPool.from_images(photos, device, smallest_scale=smallest_scale)
 
     @staticmethod
     def from_images(
-        photos: Sequence[Image.Image],
-        device: torch.device | str = "cpu",
-        *,
-        smallest_scale: float = 0.4,
-        workers: int = 8,
+        photos: Sequence[Image.Image], device: torch.device | str = "cpu", *, smallest_scale: float = 0.4
     ) -> PhotoPool:
         """A pool of RGB pictures that are in memory already."""
         count = 1 + max(0, round(math.log(smallest_scale) / math.log(LEVEL_RATIO)))
         scales = [LEVEL_RATIO**level for level in range(count)]
-        with ThreadPoolExecutor(workers) as threads:
+        with ThreadPoolExecutor(WORKERS) as threads:
             levels = [list(threads.map(lambda p, s=scale: _shrunk(p, s), photos)) for scale in scales]
         sizes = np.array([[picture.shape[:2] for picture in level] for level in levels], np.int64)
         ends = sizes.prod(-1).ravel().cumsum()
         pixels = torch.empty((int(ends[-1]), 3), dtype=torch.uint8, device=device)
         starts = np.concatenate([[0], ends[:-1]])
         for start, picture in zip(starts, (p for level in levels for p in level), strict=True):
-            pixels[start : start + picture.shape[0] * picture.shape[1]] = torch.from_numpy(picture).flatten(
-                0, 1
-            )
+            flat = torch.from_numpy(picture).flatten(0, 1)
+            pixels[start : start + len(flat)] = flat
         return PhotoPool(
             pixels=pixels,
             offsets=torch.from_numpy(starts.reshape(count, -1)).to(device),
@@ -141,11 +135,9 @@ def find_photos(folder: Path) -> list[Path]:
     return files
 
 
-def read_photos(
-    files: Sequence[Path], *, short_side: int = 704, long_side: int = 1280, workers: int = 8
-) -> list[Image.Image]:
+def read_photos(files: Sequence[Path], *, short_side: int, long_side: int) -> list[Image.Image]:
     """RGB pictures shrunk to fit; a file that cannot be read is left out with a warning that names it."""
-    with ThreadPoolExecutor(workers) as threads:
+    with ThreadPoolExecutor(WORKERS) as threads:
         photos = [p for p in threads.map(lambda f: _read(f, short_side, long_side), files) if p is not None]
     if not photos:
         raise PahsError(

@@ -15,8 +15,8 @@ of frames. Nothing waits for the device.
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -67,41 +67,14 @@ class CameraResponse:
     """(B,) of the codec; 0 for none."""
 
 
-class ClipDraws(NamedTuple):
-    """Uniform random numbers, each (B,), for what all layers of a clip share."""
-
-    duty: Tensor
-    still: Tensor
-    gamma: Tensor
-    srgb: Tensor
-    linear: Tensor
-    highlight: Tensor
-    gain: Tensor
-    noisy: Tensor
-    coded: Tensor
-    objects: Tensor
-
-
-class LayerDraws(NamedTuple):
-    """Uniform random numbers, each (B, layers), for the motion and the colours of one layer."""
-
-    scale: Tensor
-    tilt: Tensor
-    tilt_angle: Tensor
-    speed: Tensor
-    rotation: Tensor
-    zoom: Tensor
-    perspective: Tensor
-    shake: Tensor
-    parallax: Tensor
-    followed: Tensor
-    start_right: Tensor
-    start_down: Tensor
-    contrast: Tensor
-    brightness: Tensor
-    red: Tensor
-    green: Tensor
-    blue: Tensor
+ClipDraws = namedtuple("ClipDraws", "duty still gamma srgb linear highlight gain noisy coded objects")
+"""Uniform random numbers, each (B,), for what all layers of a clip share."""
+LayerDraws = namedtuple(
+    "LayerDraws",
+    "scale tilt tilt_angle speed rotation zoom perspective shake parallax followed start_right start_down "
+    "contrast brightness red green blue",
+)
+"""Uniform random numbers, each (B, layers), for the motion and the colours of one layer."""
 
 
 class PhotoSource:

@@ -20,6 +20,12 @@ def need(ok: bool, message: str) -> None:
         raise ValueError(message)
 
 
+def at_least(low: int, name: str, section: object, *keys: str) -> None:
+    for key in keys:
+        value = getattr(section, key)
+        need(value >= low, f"{name}.{key} is {value}; use {low} or more")
+
+
 @dataclass(frozen=True)
 class ModelSection:
     """Which network."""
@@ -62,9 +68,8 @@ class DataSection:
     def __post_init__(self) -> None:
         need(self.frames >= 2, f"data.frames is {self.frames}; a recurrence needs 2 or more")
         need(self.size >= 16 and self.size % 16 == 0, f"data.size is {self.size}; use a multiple of 16")
-        need(self.workers >= 0, f"data.workers is {self.workers}; use 0 or more")
-        need(self.streams >= 0, f"data.streams is {self.streams}; use 0 or more")
-        need(self.textures >= 1, f"data.textures is {self.textures}; use 1 or more")
+        at_least(0, "data", self, "workers", "streams")
+        at_least(1, "data", self, "textures")
         need(
             self.kind == "generated" or self.root != "",
             f'data.root is missing; data.kind = "{self.kind}" needs it',
@@ -101,8 +106,7 @@ class OptimSection:
         need(all(0 <= b < 1 for b in self.betas), f"optim.betas are {self.betas}; each must be in [0, 1)")
         need(0 <= self.ema < 1, f"optim.ema is {self.ema}; it must be in [0, 1)")
         need(self.eps > 0, f"optim.eps is {self.eps}; it must be above 0")
-        for name in ("clip", "weight_decay", "frequency_weight"):
-            need(getattr(self, name) >= 0, f"optim.{name} is {getattr(self, name)}; it must be 0 or more")
+        at_least(0, "optim", self, "clip", "weight_decay", "frequency_weight")
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ class ScheduleSection:
     factor: float = 0.5
 
     def __post_init__(self) -> None:
-        need(self.warmup_steps >= 0, f"schedule.warmup_steps is {self.warmup_steps}; use 0 or more")
+        at_least(0, "schedule", self, "warmup_steps")
         need(0 <= self.final <= 1, f"schedule.final is {self.final}; it must be in [0, 1]")
         need(self.factor > 0, f"schedule.factor is {self.factor}; it must be above 0")
 
@@ -187,18 +191,9 @@ class TrainSection:
     """Steps in a row whose loss or gradient is not finite before the run stops; such steps change nothing."""
 
     def __post_init__(self) -> None:
-        need(self.batch >= 1, f"train.batch is {self.batch}; use 1 or more")
-        need(self.log_steps >= 1, f"train.log_steps is {self.log_steps}; use 1 or more")
-        need(self.max_bad_steps >= 1, f"train.max_bad_steps is {self.max_bad_steps}; use 1 or more")
-        for name in (
-            "steps",
-            "epochs",
-            "max_minutes",
-            "checkpoint_minutes",
-            "checkpoint_steps",
-            "report_seconds",
-        ):
-            need(getattr(self, name) >= 0, f"train.{name} is {getattr(self, name)}; use 0 or more")
+        at_least(1, "train", self, "batch", "log_steps", "max_bad_steps")
+        at_least(0, "train", self, "steps", "epochs", "max_minutes")
+        at_least(0, "train", self, "checkpoint_minutes", "checkpoint_steps", "report_seconds")
         ends = self.steps or self.epochs or self.max_minutes
         need(bool(ends), "the run has no end; set train.steps, train.epochs or train.max_minutes")
         need(not (self.steps and self.epochs), "train.steps and train.epochs are both set; keep one of them")
@@ -228,8 +223,8 @@ class ValidationSection:
     """Clips drawn as pictures: blurry, output, sharp."""
 
     def __post_init__(self) -> None:
-        need(self.every >= 0, f"validation.every is {self.every}; use 0 or more")
-        need(self.clips >= 1 and self.frames >= 1, "validation.clips and validation.frames must be 1 or more")
+        at_least(0, "validation", self, "every")
+        at_least(1, "validation", self, "clips", "frames")
         need(self.size >= 0 and self.size % 16 == 0, f"validation.size is {self.size}; use a multiple of 16")
         need(0 < self.hold_out < 1, f"validation.hold_out is {self.hold_out}; it must be between 0 and 1")
 

@@ -102,9 +102,10 @@ def validate(
 def restore(model: Deblurrer, frames: Tensor, autocast: Callable[[], AbstractContextManager[Any]]) -> Tensor:
     """Restore a clip (T, 3, H, W) at once, as training does, padded by reflection to a size the network can take."""
     height, width = frames.shape[-2:]
-    below, right = (b - a for a, b in zip((height, width), model.contract.padded(height, width), strict=True))
+    full_height, full_width = model.contract.padded(height, width)
+    padded = F.pad(frames, (0, full_width - width, 0, full_height - height), mode="reflect")
     with autocast():
-        output: Tensor = model(F.pad(frames, (0, right, 0, below), mode="reflect")[None])[0]
+        output: Tensor = model(padded[None])[0]
     return output[..., :height, :width].float()
 
 
