@@ -221,7 +221,7 @@ def test_models_lists_all_and_speaks_json(capsys: pytest.CaptureFixture[str]) ->
     assert set(listed) == set(PRESETS)
     assert listed["pahs"]["parameters"] == pytest.approx(20.25e6, rel=0.01)
     assert listed["pahs"]["delay"] == 19
-    assert listed["pahs"]["weights"] is None
+    assert listed["pahs"]["weights"].endswith("pahs.safetensors") and listed["pahs-paper"]["weights"] is None
     assert Path(listed["pahs-t"]["weights"]).is_file()
     assert main(["models"]) == 0
     table = capsys.readouterr().out

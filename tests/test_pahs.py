@@ -18,7 +18,7 @@ def millions(config: PAHSConfig) -> float:
 
 
 def test_parameters_of_the_presets() -> None:
-    paper = PRESETS["pahs"].config
+    paper = PRESETS["pahs-paper"].config
     assert isinstance(paper, PAHSConfig)
     assert millions(paper) == pytest.approx(20.25, rel=0.01)
     assert millions(replace(paper, width=92)) == pytest.approx(4.62, rel=0.01)

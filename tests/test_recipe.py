@@ -41,7 +41,7 @@ def test_the_papers_recipes_say_what_the_paper_says(
     recipe = load_recipe(RECIPES / f"{name}.toml")
     assert (recipe.train.epochs, recipe.schedule.milestones) == (epochs, milestones)
     assert (recipe.schedule.kind, recipe.schedule.factor) == ("milestones", 0.5)
-    assert (recipe.train.batch, recipe.data.size, recipe.model.preset) == (4, 256, "pahs")
+    assert (recipe.train.batch, recipe.data.size, recipe.model.preset) == (4, 256, "pahs-paper")
     optim = recipe.optim
     assert (optim.loss, optim.name, optim.lr, optim.betas, optim.eps) == (
         "l1",

@@ -19,7 +19,8 @@ from pahs.networks.tsp import TSPConfig
 REFINE = RefineConfig(ping_pongs=1)
 
 NARROW: dict[str, ModelConfig] = {
-    "pahs": PAHSConfig(width=12),
+    "pahs": PAHSConfig(width=12, global_skip=True),
+    "pahs-paper": PAHSConfig(width=12),
     "pahs-s-paper": PAHSConfig(width=14),
     "pahs-s": PAHSConfig(width=12, shared_extractor=True, global_skip=True),
     "pahs-t": PAHSConfig(width=9, shared_extractor=True, global_skip=True),

@@ -56,7 +56,8 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "pahs": Preset(PAHSConfig(), "the paper's network, c = 192", 21.0),
+    "pahs": Preset(PAHSConfig(global_skip=True), "the paper's network, c = 192, with a global skip", 21.0),
+    "pahs-paper": Preset(PAHSConfig(), "the paper's network as published, c = 192", 21.0),
     "pahs-s-paper": Preset(PAHSConfig(width=92), "the paper's small one, c = 92", 4.8),
     "pahs-s": Preset(
         PAHSConfig(width=96, shared_extractor=True, global_skip=True),
