@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pahs import bench, cli
-from pahs.benchmarks import conditions
+from pahs.benchmarks import conditions, zoo
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig
 from pahs.runtime import weights
@@ -52,8 +52,8 @@ def test_the_zoo_is_every_preset_with_the_papers_speed_beside_it(monkeypatch, ca
         return replace(row, frames=4, seconds=2.0)
 
     # Running 19 full networks is the business of tests/test_zoo.py; here it is which ones and what is said.
-    monkeypatch.setattr(bench, "time_and_weigh", counted)
-    monkeypatch.setattr(bench, "flops_per_frame", lambda network, height, width: 1e9)
+    monkeypatch.setattr(zoo, "time_and_weigh", counted)
+    monkeypatch.setattr(zoo, "flops_per_frame", lambda network, height, width: 1e9)
     assert cli.main(["bench", "--zoo", *SMALL]) == 0
     out = capsys.readouterr().out
     rows = table(out)
@@ -64,11 +64,11 @@ def test_the_zoo_is_every_preset_with_the_papers_speed_beside_it(monkeypatch, ca
 
 
 def test_arithmetic_grows_with_the_pixels_of_a_network_without_attention():
-    small, large = (bench.count(bench.Row("lstm"), bench.BenchConfig(width, 32)).flops for width in (32, 64))
+    small, large = (zoo.count(zoo.Row("lstm"), conditions.BenchConfig(width, 32)).flops for width in (32, 64))
     assert large == pytest.approx(2 * small)
     # Frames are padded to the multiples that a network wants: of 16 for this one.
     odd, even = (
-        bench.count(bench.Row("pahs-t"), bench.BenchConfig(*size)).flops for size in [(40, 24), (48, 32)]
+        zoo.count(zoo.Row("pahs-t"), conditions.BenchConfig(*size)).flops for size in [(40, 24), (48, 32)]
     )
     assert odd == even
 
@@ -87,8 +87,8 @@ def test_running_out_of_memory_is_a_row_too(monkeypatch):
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr("pahs.networks.lstm.LSTM.extract", starve)
-    monkeypatch.setattr(bench, "flops_per_frame", lambda network, height, width: 1e9)
-    row = bench.bench(["lstm"], bench.BenchConfig(32, 32, 2)).rows[0]
+    monkeypatch.setattr(zoo, "flops_per_frame", lambda network, height, width: 1e9)
+    row = zoo.measure_all(["lstm"], conditions.BenchConfig(32, 32, 2)).rows[0]
     assert row.speed is None and row.parameters == 1214863
     assert "not enough memory for 32x32 frames" in row.error
 
@@ -96,7 +96,7 @@ def test_running_out_of_memory_is_a_row_too(monkeypatch):
 def test_weights_files_can_be_measured(tmp_path):
     file = tmp_path / "narrow.safetensors"
     weights.save(PAHSConfig(width=12, shared_extractor=True).build(), file)
-    row = bench.bench([str(file)], bench.BenchConfig(32, 32, 5, 0.2, "cpu")).rows[0]
+    row = zoo.measure_all([str(file)], conditions.BenchConfig(32, 32, 5, 0.2, "cpu")).rows[0]
     assert row.error == "" and row.frames == 5 and row.family == "bidirectional"
 
 
@@ -107,16 +107,16 @@ def test_a_slow_network_is_timed_on_fewer_frames(monkeypatch):
         lengths.append(len(clip))
         return 0.5 * len(clip)
 
-    monkeypatch.setattr(bench, "run_through", pass_of)
+    monkeypatch.setattr(zoo, "run_through", pass_of)
     clip = [torch.zeros(3, 16, 16)] * 32
-    assert bench.time_clip(None, clip, torch.device("cpu"), 3.0) == (6, 3.0)
+    assert zoo.time_clip(None, clip, torch.device("cpu"), 3.0) == (6, 3.0)
     assert lengths == [4, 4, 6, 6]
-    assert bench.time_clip(None, clip, torch.device("cpu"), 0.1) == (4, 2.0)
-    assert bench.time_clip(None, clip[:3], torch.device("cpu"), 9.0) == (3, 1.5)
+    assert zoo.time_clip(None, clip, torch.device("cpu"), 0.1) == (4, 2.0)
+    assert zoo.time_clip(None, clip[:3], torch.device("cpu"), 9.0) == (3, 1.5)
 
 
 def test_the_clip_has_detail_and_moves():
-    clip = bench.moving_texture(4, 40, 56, torch.device("cpu"))
+    clip = conditions.moving_texture(4, 40, 56, torch.device("cpu"))
     assert len(clip) == 4 and clip[0].shape == (3, 40, 56)
     assert all(x.min() >= 0 and x.max() <= 1 and x.std() > 0.05 for x in clip)
     step = conditions.PIXELS_PER_FRAME
@@ -149,9 +149,9 @@ def test_the_default_is_the_model_that_deblur_would_take(monkeypatch, capsys):
 
     def note(name, clip, config):
         asked.append(name)
-        return bench.Row(name, error="not run")
+        return zoo.Row(name, error="not run")
 
-    monkeypatch.setattr(bench, "measure", note)
+    monkeypatch.setattr(zoo, "measure", note)
     assert cli.main(["bench", "--size", "16", "16", "--device", "cpu"]) == 0
     assert asked == ["pahs-t"]
     assert table(capsys.readouterr().out)["pahs-t"][4] == "not run"
@@ -178,4 +178,4 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PahsError, match="cannot be written"):
         task = bench.Task(("lstm",), json_file=tmp_path / "file" / "x.json")
-        bench.run(task, bench.BenchConfig(16, 16, 1, 0.1, "cpu"))
+        bench.run(task, conditions.BenchConfig(16, 16, 1, 0.1, "cpu"))

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from clips import make_clip
-from pahs import bench, cli
+from pahs import cli
 from pahs.benchmarks import compare
 from pahs.benchmarks.compare import FEW, Contender
 from pahs.benchmarks.conditions import BenchConfig
+from pahs.benchmarks.files import check_file
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
@@ -171,4 +172,4 @@ def test_without_pyav_a_file_cannot_be_measured(tmp_path, monkeypatch):
     (tmp_path / "clip.mp4").write_bytes(b"")
     monkeypatch.setattr("pahs.benchmarks.files.find_spec", lambda name: None)
     with pytest.raises(PahsError, match="needs PyAV"):
-        bench.check_file(tmp_path / "clip.mp4")
+        check_file(tmp_path / "clip.mp4")

@@ -10,9 +10,16 @@ from PIL import Image
 from pahs import cli
 from pahs.benchmarks import scaling
 from pahs.benchmarks.scaling import Point, Scaling
+from pahs.figures import DPI, PANEL
+from pahs.figures.scaling import plot
 from pahs.networks import PAHSConfig
 from pahs.runtime import weights
 from test_bench import table
+
+
+def panels(rows: int) -> tuple[int, int]:
+    """Width and height of a picture with two columns of panels."""
+    return round(2 * PANEL[0] * DPI), round(rows * PANEL[1] * DPI)
 
 
 def test_the_command_measures_sizes_and_lengths_and_draws(tmp_path, monkeypatch, capsys):
@@ -34,7 +41,7 @@ def test_the_command_measures_sizes_and_lengths_and_draws(tmp_path, monkeypatch,
     for point in stored["sizes"]:
         assert point["frames_per_second"] == pytest.approx(3 / point["seconds"])
     with Image.open(picture) as image:
-        assert image.size == (2 * scaling.PANEL[0], scaling.PANEL[1])
+        assert image.size == panels(rows=1)
         assert len(image.getcolors(1 << 16)) > 3
 
 
@@ -46,6 +53,17 @@ def test_memory_has_columns_and_a_row_of_panels(tmp_path):
     rows = table(scaling.markdown(result))
     assert rows["1280x720"] == ["10", "1.085", "1.00", "0.086", "100"]
     assert rows["10"][1:] == ["1.000", "+0.0 %"] and rows["100"][1:] == ["1.020", "+2.0 %"]
-    scaling.plot(result, tmp_path / "new" / "curves.png")
+    plot(result, tmp_path / "new" / "curves.png")
     with Image.open(tmp_path / "new" / "curves.png") as image:
-        assert image.size == (2 * scaling.PANEL[0], 2 * scaling.PANEL[1])
+        assert image.size == panels(rows=2)
+
+
+def test_without_matplotlib_nothing_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("pahs.figures.find_spec", lambda name: None)
+    picture = tmp_path / "curves.png"
+    assert (
+        cli.main(["bench", "--scaling", "--model", "pahs-t", "--device", "cpu", "--plot", str(picture)]) == 2
+    )
+    out, err = capsys.readouterr()
+    assert err.count("\n") == 1 and "pip install 'pahs[figures]'" in err
+    assert not out and not picture.exists()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pahs.benchmarks import stages
+from pahs.benchmarks import compare, stages
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import Work, count, count_literal, count_work
 from pahs.engine import plan, stream
@@ -183,6 +183,26 @@ def test_the_stopwatch_sees_every_stage_and_leaves_no_trace() -> None:
     assert all(seconds > 0 for seconds in laps.seconds.values())
     assert sum(laps.seconds.values()) < total
     assert set(vars(network)) == before
+
+
+def test_the_stopwatch_sees_features_in_the_hosts_memory() -> None:
+    """The engine propagates frame by frame when features are offloaded: `pahs bench --reference --memory 2`."""
+    network = PAHSConfig(width=6, look_ahead=2).build().eval()
+
+    def offloaded() -> Iterator[Tensor]:
+        state, chunk, look_ahead = None, 2, 2
+        while True:
+            with torch.inference_mode():
+                features = network.extract(torch.rand(1, chunk + look_ahead, 3, 16, 16))
+                frames = [tuple(x[:, t] for x in features) for t in range(chunk + look_ahead)]
+                latents, state = network.propagate_frames(frames, state, chunk)
+                yield from network.reconstruct(latents)[0]
+
+    work, cpu = count_work(network, 16, 16), torch.device("cpu")
+    timed = compare.time_stages(network, offloaded(), 4, work, cpu)
+    assert [stage.name for stage in timed] == [*stages.STAGES, "queues and copies"]
+    assert all(stage.seconds > 0 for stage in timed[:3])
+    assert timed[1].flops == work.propagate((2 + 2) / 2)
 
 
 def test_the_matrix_rate_is_a_plausible_number() -> None:

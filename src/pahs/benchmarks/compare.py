@@ -16,7 +16,7 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import BenchConfig, conditions, moving_texture, settle, tf32
+from pahs.benchmarks.conditions import BenchConfig, Say, conditions, has_weights, moving_texture, settle, tf32
 from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
@@ -36,8 +36,6 @@ SHORT = 16
 """Frames of a chunk in float32; a lower precision is compared over one such chunk."""
 
 LITERAL, KEPT, OURS = "literal reference", "literal, features kept", "ours"
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -217,12 +215,11 @@ def compare(
 
 def load(model: str) -> tuple[PAHS, str]:
     """The network in float32 on the CPU, and where its weights come from."""
-    known = PRESETS.get(model)
-    if known is not None and weights.bundled(model) is None:
+    origin = "bundled weights" if model in PRESETS else "the file's weights"
+    if not has_weights(model):
         torch.manual_seed(0)
-        network, origin = known.config.build().eval(), "random weights"
-    else:
-        network, origin = weights.load(model), "bundled weights" if known else "the file's weights"
+        origin = "random weights"
+    network = weights.load(model, random_weights=not has_weights(model))
     if not isinstance(network, PAHS):
         names = ", ".join(name for name in PRESETS if name.startswith("pahs"))
         raise PahsError(f"--reference --model {model}: only PAHS has a literal reference; choose {names}")

@@ -1,9 +1,9 @@
-"""What every measurement starts from: its settings, its frames, its device."""
+"""What all measurements share: settings, frames, device, and the line that states them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,9 +14,13 @@ from torch import Tensor
 
 from pahs.errors import PahsError
 from pahs.files import write_whole
+from pahs.networks import PRESETS
+from pahs.runtime import weights
 from pahs.runtime.device import choose_device, device_name, limit_memory
 from pahs.runtime.precision import DTYPES, choose_dtype
 
+Say = Callable[[str], None]
+"""Takes a line on how the measurement proceeds."""
 PIXELS_PER_FRAME = 5
 """How far the texture moves from one frame to the next."""
 
@@ -61,6 +65,16 @@ def settle(config: BenchConfig) -> BenchConfig:
     return replace(config, device=str(device), precision=precision)
 
 
+def check_model(name: str) -> None:
+    if name not in PRESETS and not Path(name).is_file():
+        raise PahsError(f"--model {name}: no model and no file of this name; `pahs models` lists the names")
+
+
+def has_weights(model: str) -> bool:
+    """Whether the model is a weights file or comes with one; a preset without one is measured with random weights."""
+    return model not in PRESETS or weights.bundled(model) is not None
+
+
 def moving_texture(frames: int, height: int, width: int, device: torch.device) -> list[Tensor]:
     """(3, H, W) frames in [0, 1]: random detail at many scales, moving diagonally."""
     random = torch.Generator(device).manual_seed(0)
@@ -92,7 +106,7 @@ def wait(device: torch.device) -> None:
 
 
 def conditions(config: BenchConfig, what: str) -> str:
-    """What was measured with, and the command, in one line; `what` are the options that say what was measured."""
+    """Machine, versions and command in one line; `what` are the options that choose the measurement."""
     device = device_name(torch.device(config.device))
     return (
         f"{device}, torch {torch.__version__}, {config.precision}, {config.width}x{config.height}: "

@@ -1,10 +1,11 @@
-"""How fast a video file becomes another one, beside what each of the three threads could do alone."""
+"""`pahs bench --file` and `--clip`: frames per second from file to file, and of each of the three stages alone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
@@ -13,17 +14,18 @@ from typing import TypeVar
 
 import torch
 
-from pahs.benchmarks.conditions import moving_texture
+from pahs.benchmarks.conditions import BenchConfig, Say, conditions, has_weights, moving_texture, settle
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
+from pahs.runtime.load import load
 
 T = TypeVar("T")
 
 TRIES = 3
-"""Of each stage and of the whole; the fastest counts, because others use the machine too."""
+"""Measurements of each stage and of the whole; the fastest counts, because others use the machine too."""
 HELD = 256
-"""Frames of a long file that the single stages are timed on: they lie in memory meanwhile."""
+"""At most this many frames of a file are held in memory to time the single stages."""
 LOOP = 64
 """Different frames of a clip that is made for the measurement."""
 
@@ -57,7 +59,38 @@ class Video:
 
     path: Path
     option: str
-    """How the command line asks for it."""
+    """The option of the command line that names it."""
+
+
+@contextmanager
+def open_video(file: Path | None, clip: int | None, config: BenchConfig, say: Say) -> Iterator[Video | None]:
+    """The file that was named, or a clip of so many frames that is made here and removed afterwards, or nothing."""
+    if file is not None:
+        check_file(file)
+        yield Video(file, f"--file {file}")
+    elif clip is not None:
+        check_pyav("--clip")
+        with TemporaryDirectory(prefix="pahs-bench-") as folder:
+            path = Path(folder) / "clip.mp4"
+            say(f"making a clip of {clip} frames")
+            make_clip(path, clip, config.width, config.height)
+            yield Video(path, f"--clip {clip}")
+    else:
+        yield None
+
+
+def file_report(model: str, video: Video, config: BenchConfig, say: Say) -> tuple[str, dict[str, object]]:
+    """One network from file to file: the table and the numbers."""
+    config = settle(config)
+    trained = has_weights(model)
+    rates = measure_file(load(model, config.device, config.precision, not trained), video.path, say)
+    lines = [
+        file_markdown(rates),
+        "",
+        conditions(config, f"--model {model} {video.option}"),
+        f"{model}, {'trained' if trained else 'random'} weights; each figure is the fastest of {TRIES} tries.",
+    ]
+    return "\n".join(lines), {"model": model, "conditions": lines[2], **asdict(rates)}
 
 
 def check_file(file: Path) -> None:
@@ -75,7 +108,7 @@ def check_pyav(option: str) -> None:
 
 
 def make_clip(path: Path, frames: int, width: int, height: int) -> None:
-    """A moving texture of even size: to and fro, so that it is as long as it must be without a cut."""
+    """A moving texture of even size. Its frames run forward and backward, so that a long clip has no cut."""
     from pahs.video import EncodeOptions
     from pahs.video.write_video import write_video
 
@@ -84,7 +117,7 @@ def make_clip(path: Path, frames: int, width: int, height: int) -> None:
     write_video(path, islice(cycle(there_and_back), frames), 30, EncodeOptions(crf=18, preset="veryfast"))
 
 
-def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> FileRates:
+def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
     """Each stage alone, then the whole; the written videos are thrown away."""
     from pahs.deblur import deblur_file
     from pahs.video import Frame, VideoReader, VideoWriter
@@ -122,7 +155,7 @@ def measure_file(network: Deblurrer, file: Path, say: Callable[[str], None]) -> 
 
     with TemporaryDirectory(prefix="pahs-bench-") as folder:
         alone, whole = (Path(folder) / f"{name}{file.suffix}" for name in ("alone", "whole"))
-        # One after the other and then again: a machine that grows slower meanwhile is so for all of them.
+        # The stages take turns, so that a machine which slows down does so for all of them.
         for number in range(1, TRIES + 1):
             pictures = timed("decode", decode)
             if not pictures:

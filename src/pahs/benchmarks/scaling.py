@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import BenchConfig, conditions, moving_texture, settle, wait
+from pahs.benchmarks.conditions import BenchConfig, Say, conditions, moving_texture, settle, wait
 from pahs.engine import stream
 from pahs.networks import Deblurrer
-
-if TYPE_CHECKING:
-    from PIL import ImageDraw
+from pahs.runtime.load import load
 
 SIZES = ((320, 180), (640, 360), (960, 540), (1280, 720), (1920, 1080), (2560, 1440), (3840, 2160))
 LENGTHS = (1, 2, 5, 10)
 """Video lengths, in multiples of `--frames`."""
 HELD = 24
-"""Frames of the clip that goes round and round."""
-
-Say = Callable[[str], None]
+"""Frames of the clip that is repeated to make a long video."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +53,12 @@ class Scaling:
     conditions: str
 
 
-def scale(
-    model: str, build: Callable[[BenchConfig], Deblurrer], config: BenchConfig, say: Say = lambda _: None
-) -> Scaling:
-    """The usual sizes up to the one asked for, then videos up to ten times as long. `build` makes the network."""
+def scale(model: str, config: BenchConfig, say: Say = lambda _: None) -> Scaling:
+    """Measure the usual sizes up to the one asked for, then videos up to ten times as long."""
     config = settle(config)
     device = torch.device(config.device)
     before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-    network = build(config)
+    network = load(model, config.device, config.precision, random_weights=True)
 
     def measure(clip: list[Tensor], frames: int) -> Point:
         run(network, clip, len(clip), device)
@@ -135,53 +126,3 @@ def numbers(result: Scaling) -> dict[str, object]:
             for name, points in (("sizes", result.sizes), ("lengths", result.lengths))
         },
     }
-
-
-PANEL, MARGIN, LABEL = (460, 300), 56, 36
-
-
-def plot(result: Scaling, path: Path) -> None:
-    """A picture of both tables: time, and memory where it was measured, over pixels and over frames."""
-    from PIL import Image, ImageDraw
-
-    from pahs.files import write_whole
-
-    columns = (
-        ("megapixels", [p.megapixels for p in result.sizes], result.sizes),
-        ("frames of the video", [float(p.frames) for p in result.lengths], result.lengths),
-    )
-    quantities: list[tuple[str, Callable[[Point], float]]] = [("ms a frame", lambda p: 1000 / p.speed)]
-    if result.sizes[0].peak_bytes is not None:
-        quantities.append(("peak GiB", lambda p: (p.peak_bytes or 0) / 2**30))
-    image = Image.new("RGB", (PANEL[0] * len(columns), PANEL[1] * len(quantities)), "white")
-    draw = ImageDraw.Draw(image)
-    for row, (name, value) in enumerate(quantities):
-        for column, (label, xs, points) in enumerate(columns):
-            panel(draw, (column * PANEL[0], row * PANEL[1]), label, name, xs, [value(p) for p in points])
-    write_whole(path, lambda partial: image.save(partial, "PNG"))
-
-
-def panel(
-    draw: ImageDraw.ImageDraw,
-    corner: tuple[int, int],
-    label: str,
-    name: str,
-    xs: list[float],
-    ys: list[float],
-) -> None:
-    """One curve from zero, with each point's own numbers at the axes."""
-    left, top = corner[0] + MARGIN, corner[1] + 24
-    right, bottom = corner[0] + PANEL[0] - 30, corner[1] + PANEL[1] - 40
-    x_scale, y_scale = (right - left) / max(xs), (bottom - top) / (1.1 * max(ys))
-    draw.line([(left, top), (left, bottom), (right, bottom)], "black")
-    draw.text((left + 6, top - 16), name, "black")
-    draw.text((right, bottom + 20), label, "black", anchor="rt")
-    places = [(left + x * x_scale, bottom - y * y_scale) for x, y in zip(xs, ys, strict=True)]
-    draw.line(places, "#1f6fb4", width=2)
-    labelled = float("inf")
-    for (x, y), amount, value in reversed(list(zip(places, xs, ys, strict=True))):
-        draw.ellipse((x - 3, y - 3, x + 3, y + 3), "#1f6fb4")
-        if labelled - x >= LABEL:
-            labelled = x
-            draw.text((x, y - 6), f"{value:.3g}", "black", anchor="mb")
-            draw.text((x, bottom + 4), f"{amount:.4g}", "gray", anchor="mt")

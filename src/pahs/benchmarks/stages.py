@@ -1,4 +1,4 @@
-"""What the stages of a network cost: counted in operations, and timed one by one while the engine runs them."""
+"""The cost of a network's stages: operations are counted, and times are taken while the engine runs them."""
 
 from __future__ import annotations
 
@@ -94,44 +94,48 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
 
 @dataclass
 class Laps:
-    """What a stopwatch has seen so far."""
+    """Times that a stopwatch has added up."""
 
     seconds: dict[str, float]
     kept: int = 0
-    """Frames that left the recurrence."""
+    """Frames that the recurrence restored."""
     swept: int = 0
-    """Frames that the recurrence was given, those of the look-ahead again and again."""
+    """Frames that the recurrence was given; those of the look-ahead are given, and counted, several times."""
 
 
 @contextmanager
-def stopwatch(network: Deblurrer, device: torch.device) -> Iterator[Laps]:
-    """Time the stages of this very network while something else calls them.
+def stopwatch(network: PAHS, device: torch.device) -> Iterator[Laps]:
+    """Time the stages of this network while the engine calls them.
 
-    A GPU is waited for after each stage, so that its time is its own: the whole is slower than without the watch.
+    The host waits for the GPU before and after each stage, so that stages do not overlap: the whole is slower than
+    without the stopwatch.
     """
     laps = Laps(dict.fromkeys(STAGES, 0.0))
 
-    def watched(name: str, stage: Callable[..., Any]) -> Callable[..., Any]:
+    # Features in the host's memory are propagated frame by frame.
+    methods = {name: name for name in STAGES} | {"propagate_frames": "propagate"}
+
+    def watched(method: str, stage: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             wait(device)
             started = time.perf_counter()
             result = stage(*arguments)
             wait(device)
-            laps.seconds[name] += time.perf_counter() - started
-            if name == "propagate":
+            laps.seconds[methods[method]] += time.perf_counter() - started
+            if methods[method] == "propagate":
                 features, _, keep = arguments
                 laps.kept += keep
-                laps.swept += features[0].shape[1]
+                laps.swept += len(features) if method == "propagate_frames" else features[0].shape[1]
             return result
 
         return call
 
-    for name in STAGES:
+    for name in methods:
         setattr(network, name, watched(name, getattr(network, name)))
     try:
         yield laps
     finally:
-        for name in STAGES:
+        for name in methods:
             delattr(network, name)
 
 

@@ -10,14 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, ImageDraw
-
 from pahs.errors import PahsError
-from pahs.files import write_whole
-
-PANEL = (480, 220)
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 30, 34
-INK = "#1f6fb4"
+from pahs.figures import new_figure, save
 
 Points = list[tuple[float, float]]
 
@@ -50,39 +44,16 @@ def read(path: Path) -> Curves:
     return Curves(name, loss, gain)
 
 
-def draw(runs: Sequence[Curves]) -> Image.Image:
-    image = Image.new("RGB", (2 * PANEL[0], PANEL[1] * len(runs)), "white")
-    pen = ImageDraw.Draw(image)
-    for row, run in enumerate(runs):
-        for column, (title, points) in enumerate((("loss", run.loss), ("validation, gain in dB", run.gain))):
-            panel(pen, (column * PANEL[0], row * PANEL[1]), f"{run.name}: {title}", points)
-    return image
-
-
-def panel(pen: ImageDraw.ImageDraw, corner: tuple[int, int], title: str, points: Points) -> None:
-    """One curve that fills its panel, with its smallest and largest values at the axes."""
-    left, top = corner[0] + LEFT, corner[1] + TOP
-    right, bottom = corner[0] + PANEL[0] - RIGHT, corner[1] + PANEL[1] - BOTTOM
-    pen.text((left, top - 18), title, "black")
-    pen.line([(left, top), (left, bottom), (right, bottom)], "black")
-    if not points:
-        return
-    last = max(x for x, _ in points) or 1
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    span = high - low or 1
-    places = [
-        (left + x / last * (right - left), bottom - 8 - (y - low) / span * (bottom - top - 16))
-        for x, y in points
-    ]
-    pen.line(places, INK, width=2)
-    for x, y in places if len(places) < 20 else places[-1:]:
-        pen.ellipse((x - 3, y - 3, x + 3, y + 3), INK)
-    pen.text((left - 6, bottom - 8), f"{low:.4g}", "gray", anchor="rm")
-    pen.text((left - 6, top + 8), f"{high:.4g}", "gray", anchor="rm")
-    pen.text((right, bottom + 6), f"{last:g} steps", "gray", anchor="rt")
-
-
 def plot(runs: Sequence[Path], output: Path) -> None:
     """Draw runs, given as their folders or their `metrics.jsonl`, into a PNG."""
-    image = draw([read(path) for path in runs])
-    write_whole(output, lambda partial: image.save(partial, "PNG"))
+    curves = [read(path) for path in runs]
+    figure = new_figure(len(curves), 2)
+    for row, run in zip(figure.subplots(len(curves), 2, squeeze=False), curves, strict=True):
+        for axes, name, points, marker in zip(
+            row, ("loss", "validation: gain in dB"), (run.loss, run.gain), ("", "o"), strict=True
+        ):
+            axes.plot([x for x, _ in points], [y for _, y in points], marker=marker)
+            axes.set(title=run.name, xlabel="steps", ylabel=name)
+            axes.set_xlim(left=0)
+    figure.align_ylabels()
+    save(figure, output)
