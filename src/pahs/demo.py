@@ -215,15 +215,13 @@ def compare(before: Levels, after: Levels, truth: Levels) -> Image.Image:
         caption(detail, label)
         sheet.paste(detail, (i * 2 * width // 3, 2 * height))
     caption(sheet, "blurry")
-    draw = ImageDraw.Draw(sheet)
-    draw.text(
-        (2 * width - 16, 12), "deblurred", "white", font(28), anchor="ra", stroke_width=2, stroke_fill="black"
-    )
+    caption(sheet, "deblurred", 2 * width - 16, "ra")
     return sheet
 
 
-def caption(image: Image.Image, text: str) -> None:
-    ImageDraw.Draw(image).text((16, 12), text, "white", font(28), stroke_width=2, stroke_fill="black")
+def caption(image: Image.Image, text: str, x: int = 16, anchor: str = "la") -> None:
+    pen = ImageDraw.Draw(image)
+    pen.text((x, 12), text, "white", font(28), anchor=anchor, stroke_width=2, stroke_fill="black")
 
 
 def divided(before: Levels, after: Levels) -> Tensor:

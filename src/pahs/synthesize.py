@@ -14,6 +14,7 @@ import random
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -214,14 +215,8 @@ def _named(videos: list[Path]) -> Iterator[tuple[str, Path]]:
 
 def _spans(frames: Iterator[Tensor], length: int) -> Iterator[list[Tensor]]:
     """Stretches of `length` frames one after the other; a shorter rest counts from half of that."""
-    span: list[Tensor] = []
-    for frame in frames:
-        span.append(frame)
-        if len(span) == length:
-            yield span
-            span = []
-    if len(span) > length // 2:
-        yield span
+    spans = iter(lambda: list(islice(frames, length)), [])
+    return (span for span in spans if len(span) > length // 2)
 
 
 def _open_frames(path: Path, short_side: int, folder_rate: float | None) -> tuple[float, Iterator[Tensor]]:

@@ -75,9 +75,5 @@ class CropDataset(Dataset[tuple[Tensor, Tensor]]):
                 np.rot90(clip[:: -1 if reverse else 1, :, :: -1 if flip else 1], turns, axes=(1, 2))
                 for clip in (blurry, sharp)
             )
-        return _to_tensor(blurry), _to_tensor(sharp)
-
-
-def _to_tensor(clip: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> Tensor:
-    channels_first = np.ascontiguousarray(clip.transpose(0, 3, 1, 2))
-    return torch.from_numpy(channels_first).to(torch.float32).div_(255)
+        blurry, sharp = (np.ascontiguousarray(clip.transpose(0, 3, 1, 2)) for clip in (blurry, sharp))
+        return torch.from_numpy(blurry).float().div_(255), torch.from_numpy(sharp).float().div_(255)

@@ -55,7 +55,7 @@ class Run:
     made: int = 0
     """Steps made so far."""
     best_psnr: float = -1.0
-    validated: tuple[int, Scores] = (-1, Scores(0, 0.0, 0.0))
+    validated: tuple[int, Scores] = (-1, Scores(0.0, 0.0))
     """Step and result of the last validation."""
     saved_at: float = field(default_factory=time.monotonic)
     """When the last checkpoint was written."""
@@ -127,11 +127,11 @@ class Run:
         fabric, made = self.fabric, self.made
         drawn = self.recipe.validation.samples if fabric.is_global_zero else 0
         with self.update.averaged(), self.compiled.paused() if self.compiled else nullcontext():
-            part, outputs = validate(self.model, self.clips, fabric.device, fabric.autocast)
-            sums = torch.tensor([part.frames, part.blurry, part.output], dtype=torch.float64)
+            sums, outputs = validate(self.model, self.clips, fabric.device, fabric.autocast)
             if fabric.world_size > 1:
                 sums = cast(Tensor, fabric.all_reduce(sums.to(fabric.device), reduce_op="sum")).cpu()
-            scores = Scores(int(sums[0]), float(sums[1]), float(sums[2]))
+            frames, psnr_in, psnr_out = sums.tolist()
+            scores = Scores(psnr_in / frames, psnr_out / frames)
             self.validated = (made, scores)
             if fabric.is_global_zero and scores.psnr_out > self.best_psnr:
                 weights.save(self.model, self.out / BEST, self.notes())

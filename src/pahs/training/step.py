@@ -36,17 +36,15 @@ class Objective:
         return torch.stack(losses).mean()
 
 
+@dataclass(frozen=True)
 class EagerStep:
     """Launches a step kernel by kernel; several processes can train with this step only."""
 
-    def __init__(
-        self,
-        objective: Objective,
-        update: Update,
-        backward: Callable[[Tensor], None],
-        mean: Callable[[Tensor], Tensor],
-    ) -> None:
-        self.objective, self.update, self.backward, self.mean = objective, update, backward, mean
+    objective: Objective
+    update: Update
+    backward: Callable[[Tensor], None]
+    mean: Callable[[Tensor], Tensor]
+    """The mean of a loss over all processes."""
 
     def prepare(self, *batch: Tensor) -> None:
         """Run once without effect, so that a step that cannot work fails here."""

@@ -38,19 +38,10 @@ class Clip:
 
 @dataclass(frozen=True)
 class Scores:
-    """Sums over frames, so that the parts of several processes can be added."""
+    """PSNR of the blurry and of the restored frames, in dB, averaged over all frames of all clips."""
 
-    frames: int
-    blurry: float
-    output: float
-
-    @property
-    def psnr_in(self) -> float:
-        return self.blurry / self.frames
-
-    @property
-    def psnr_out(self) -> float:
-        return self.output / self.frames
+    psnr_in: float
+    psnr_out: float
 
 
 def open_clips(recipe: Recipe, photos: Photos | None, share: Share = Share()) -> list[Clip]:  # noqa: B008 - frozen
@@ -83,19 +74,21 @@ def validate(
     clips: list[Clip],
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[Any]],
-) -> tuple[Scores, list[Tensor]]:
-    """Restore every clip; returns the scores, and the restored clips as uint8."""
+) -> tuple[Tensor, list[Tensor]]:
+    """Restore every clip. Returns the restored clips as uint8, and sums that the processes can add up.
+
+    The sums are the number of frames, the PSNR of all blurry frames and the PSNR of all restored frames.
+    """
     training = model.training
     model.eval()
-    blurry_sum = output_sum = 0.0
-    outputs = []
+    sums, outputs = torch.zeros(3, dtype=torch.float64), []
     for clip in clips:
         output = restore(model, clip.blurry.to(device).float().div(255), autocast)
         outputs.append(to_8_bits(output).cpu())
-        blurry_sum += sum(frame_psnrs(clip.blurry, clip.sharp))
-        output_sum += sum(frame_psnrs(outputs[-1], clip.sharp))
+        psnrs = (sum(frame_psnrs(frames, clip.sharp)) for frames in (clip.blurry, outputs[-1]))
+        sums += torch.tensor([len(clip.blurry), *psnrs], dtype=torch.float64)
     model.train(training)
-    return Scores(sum(len(clip.blurry) for clip in clips), blurry_sum, output_sum), outputs
+    return sums, outputs
 
 
 @torch.no_grad()
