@@ -209,7 +209,7 @@ def test_a_stage_starts_from_the_weights_of_another(trained: Path, recipe: Path,
     a, b = load_file(trained / "weights.safetensors"), load_file(tmp_path / "out" / "weights.safetensors")
     assert all(torch.allclose(a[name], b[name], atol=1e-9) for name in a)
     with pytest.raises(PahsError, match=r"train\.init_from"):
-        train(recipe, [start, "model.config.width=12"], out=tmp_path / "other")
+        train(recipe, [start, "model.config.width=6"], out=tmp_path / "other")
 
 
 def test_training_on_a_dataset_counts_epochs(recipe: Path, tmp_path: Path) -> None:

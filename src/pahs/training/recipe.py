@@ -166,7 +166,8 @@ class TrainSection:
     seed: int = 0
     """Decides the first weights."""
     init_from: str = ""
-    """Weights to start from, for a training in stages: a weights file, or the name of bundled weights."""
+    """Weights to start from, for a training in stages: a weights file, or the name of bundled weights.
+    Those of a narrower PAHS network are widened, so that training begins with what the narrow one can do."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes in bfloat16 with float32 weights, on CUDA; elsewhere training uses fp32 and says so."""
     step: Literal["auto", "eager", "captured"] = "auto"

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from pahs.errors import PahsError
-from pahs.networks import Deblurrer
+from pahs.networks import PAHS, Deblurrer
 from pahs.runtime import weights
 from pahs.training.capture import CapturedStep, Compiled, Step
 from pahs.training.initial import scale_weights
 from pahs.training.recipe import Recipe
 from pahs.training.step import EagerStep, Objective
 from pahs.training.update import Update
+from pahs.training.widen import obstacle, widen
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -61,17 +62,29 @@ def make_model(recipe: Recipe) -> Deblurrer:
     if recipe.train.init == "scaled":
         scale_weights(model)
     if recipe.train.init_from:
-        start = weights.load(recipe.train.init_from)
-        try:
-            model.load_state_dict(start.state_dict())
-        except RuntimeError:
-            raise PahsError(
-                f"train.init_from = {recipe.train.init_from}: its network differs from model.preset = "
-                f"{recipe.model.preset}; use the same preset and [model.config]"
-            ) from None
+        start_from(model, recipe)
     if recipe.train.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
+
+
+def start_from(model: Deblurrer, recipe: Recipe) -> None:
+    """Load the weights that `train.init_from` names; those of a narrower PAHS network are widened."""
+    start = weights.load(recipe.train.init_from)
+    try:
+        model.load_state_dict(start.state_dict())
+        return
+    except RuntimeError:
+        reason = "it is another kind of network, or has other sizes"
+    if isinstance(start, PAHS) and isinstance(model, PAHS):
+        reason = obstacle(start.config, model.config)
+        if not reason:
+            widen(start, model, recipe.train.seed)
+            return
+    raise PahsError(
+        f"train.init_from = {recipe.train.init_from} does not fit model.preset = {recipe.model.preset}: {reason}; "
+        "use its own preset and [model.config] (width may grow, one extractor may become two)"
+    )
 
 
 def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update, Step, Compiled | None]:
