@@ -129,9 +129,9 @@ def test_a_recipe_widens_what_it_starts_from() -> None:
         ("pahs-t", {"width": 9}, "width is 12, more than the 9"),
         ("pahs-t", {"width": 24, "shared_extractor": True}, "two extractors"),
         ("pahs-t", {"width": 24, "shared_extractor": False, "global_skip": True}, "global_skip is False"),
-        ("pahs", {"width": 24, "refine": {"ping_pongs": 1}}, "ping_pongs is 4"),
-        ("pahs", {"width": 24, "refine": {"query": "hidden"}}, "query is frame"),
-        ("pahs", {"width": 24, "bidirectional": False}, "bidirectional is True"),
+        ("pahs-s-paper", {"width": 24, "refine": {"ping_pongs": 1}}, "ping_pongs is 4"),
+        ("pahs-s-paper", {"width": 24, "refine": {"query": "hidden"}}, "query is frame"),
+        ("pahs-s-paper", {"width": 24, "bidirectional": False}, "bidirectional is True"),
         ("lstm", {}, "another kind of network"),
     ],
 )
