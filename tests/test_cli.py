@@ -261,7 +261,7 @@ def test_python_api(tmp_path: Path, net: Path) -> None:
     model = pahs.load(net, device="cpu")
     frames = [f.to_ndarray(format="rgb24") for f in decoded(clip.path)]
     assert [x.shape for x in pahs.stream(model, frames)] == [f.shape for f in frames]
-    again = pahs.deblur(clip.path, tmp_path / "again.mp4", model)
+    again = pahs.deblur(clip.path, tmp_path / "again.mp4", model=model)
     assert again.dst.read_bytes()[-1000:] == report.dst.read_bytes()[-1000:]
     with pytest.raises(AttributeError, match="nothing_like_this"):
         _ = pahs.nothing_like_this

@@ -346,7 +346,7 @@ def test_a_file_is_deblurred_as_on_the_cpu(tmp_path: Path, monkeypatch: pytest.M
     """Through batches, page-locked memory and the threads of the codecs; with sound between the frames."""
     pytest.importorskip("av")
     from clips import make_clip
-    from pahs.deblur import deblur_file
+    from pahs import DeblurOptions, deblur
     from pahs.video import EncodeOptions, VideoReader
 
     source = make_clip(tmp_path / "clip.mkv", frames=45, width=96, height=64, audio="aac").path
@@ -355,7 +355,7 @@ def test_a_file_is_deblurred_as_on_the_cpu(tmp_path: Path, monkeypatch: pytest.M
     for device in ("cpu", "cuda"):
         target = tmp_path / f"{device}.mkv"
         network = load("pahs-t", device, "fp32")
-        deblur_file(network, source, target, encode=EncodeOptions(lossless=True))
+        deblur(source, target, DeblurOptions(encode=EncodeOptions(lossless=True)), network)
         with VideoReader(target) as reader:
             results.append(list(reader))
     here, there = results

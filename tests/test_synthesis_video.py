@@ -181,7 +181,7 @@ def test_photos_become_a_gopro_tree(tmp_path: Path) -> None:
     with Image.open(report.contact_sheet) as sheet:
         assert sheet.width > sheet.height > 100
         assert np.asarray(sheet).std() > 10
-    assert not list((tmp_path / "out").rglob("*.partial"))
+    assert not list((tmp_path / "out").rglob("*.partial*"))
 
 
 def files_of(root: Path) -> dict[str, bytes]:

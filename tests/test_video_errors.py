@@ -201,10 +201,11 @@ def test_attachment_that_the_container_cannot_hold_is_named(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_full_disk(tmp_path):
+def test_full_disk(tmp_path, monkeypatch):
+    monkeypatch.setattr("pahs.files.secrets.token_hex", lambda size: "name")
     clip = make_clip(tmp_path / "in.mp4", frames=20, audio="aac")
     for suffix in (".mp4", ".mkv"):
-        (tmp_path / f".out.{os.getpid()}.partial{suffix}").symlink_to("/dev/full")
+        (tmp_path / f".out.name.partial{suffix}").symlink_to("/dev/full")
         with pytest.raises(PahsError, match=rf"out{suffix}: the disk is full; free some space"):
             transform(clip.path, tmp_path / f"out{suffix}", identity, encode=FAST)
     assert [p.name for p in tmp_path.iterdir()] == ["in.mp4"]

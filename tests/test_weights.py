@@ -100,9 +100,12 @@ def test_names_without_weights_need_to_be_asked_for() -> None:
 
 
 def test_nothing_is_left_when_the_target_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(PahsError, match="cannot write weights"):
-        weights.save(CONFIG.build(), tmp_path / "missing" / "net.safetensors")
-    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.safetensors" / "full").mkdir(parents=True)
+    for target in (tmp_path / "file" / "net.safetensors", tmp_path / "folder.safetensors"):
+        with pytest.raises(PahsError, match="cannot be written"):
+            weights.save(CONFIG.build(), target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.safetensors"]
 
 
 def test_bundled_weights_are_of_their_preset() -> None:

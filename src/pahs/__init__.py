@@ -2,6 +2,7 @@
 
     import pahs
     pahs.deblur("shaky.mp4", "sharp.mp4")
+    pahs.deblur("shaky.mp4", options=pahs.DeblurOptions(look_ahead=10), model="pahs-t")
 
     model = pahs.load("pahs-t")
     for frame in pahs.stream(model, frames): ...
@@ -13,8 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # A submodule of the same name would replace this function if it were imported later.
+from pahs.choices import EncodeOptions as EncodeOptions
+from pahs.deblur import DeblurOptions as DeblurOptions
 from pahs.deblur import deblur as deblur
 from pahs.errors import PahsError as PahsError
+from pahs.errors import Stopped as Stopped
 
 if TYPE_CHECKING:
     from pahs.engine import stream
@@ -22,7 +26,17 @@ if TYPE_CHECKING:
     from pahs.runtime.load import load
 
 __version__ = "0.1.0"
-__all__ = ["PahsError", "__version__", "deblur", "load", "models", "stream"]
+__all__ = [
+    "DeblurOptions",
+    "EncodeOptions",
+    "PahsError",
+    "Stopped",
+    "__version__",
+    "deblur",
+    "load",
+    "models",
+    "stream",
+]
 
 _HOMES = {"load": "pahs.runtime.load", "models": "pahs.runtime.catalog", "stream": "pahs.engine"}
 

@@ -1,7 +1,8 @@
-"""Names that several commands let the user choose from, each written once, and the check of such a choice."""
+"""Names that users choose from, each written once. Importing them is light: no PyTorch, no FFmpeg."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pahs.errors import PahsError
@@ -25,3 +26,23 @@ def check_choice(option: str, value: str, choices: Any) -> None:
     known = get_args(choices)
     if value not in known:
         raise PahsError(f"{option} {value!r} is unknown; choose one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """How the result is compressed."""
+
+    codec: Codec = "auto"
+    """auto: H.264 for 8 bit, HEVC for more and for RGB, VP9 in WebM and for odd sizes; or one of those, or FFV1."""
+    crf: int | None = None
+    """Quality, lower is better; None: visually lossless."""
+    preset: EncoderSpeed = "veryfast"
+    """Speed against size, in the words of x264. A GPU restores faster than slower presets encode."""
+    lossless: bool = False
+    """Keep every sample exactly; files get many times larger."""
+
+    def __post_init__(self) -> None:
+        check_choice("codec", self.codec, Codec)
+        check_choice("preset", self.preset, EncoderSpeed)
+        if self.crf is not None and not 0 <= self.crf <= 63:
+            raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")

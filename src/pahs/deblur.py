@@ -1,82 +1,96 @@
-"""The main job: blurry video files in, sharp video files out."""
+"""The main job: a blurry video file in, a sharp video file out. Every front end calls `deblur`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.progress import bar
+from pahs.choices import Device, EncodeOptions, Precision, check_choice
+from pahs.errors import PahsError, Stopped
+from pahs.progress import Advance, Stop
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pahs.networks import Deblurrer
-    from pahs.video import EncodeOptions, TransformReport
+    from pahs.video import TransformReport
+
+
+@dataclass(frozen=True)
+class DeblurOptions:
+    """What a job needs to know besides its files and its model."""
+
+    look_ahead: int | None = None
+    """Future frames that each frame is restored from at least; None: what the model was made for, mostly 19."""
+    scene_cuts: bool = True
+    """Forget the past where the scene changes."""
+    encode: EncodeOptions = field(default_factory=EncodeOptions)
+    """How the result is compressed."""
+    overwrite: bool = False
+    """Replace an output that exists."""
+    device: str = "auto"
+    """auto (a CUDA GPU if there is one), cpu, cuda, or one GPU of several, such as cuda:1."""
+    precision: str = "auto"
+    """auto, fp32, bf16 or fp16. A network that is loaded already has its own device and precision."""
+    memory: float | None = None
+    """GiB of the GPU's memory that this process may use; None: all that is free."""
+
+    def __post_init__(self) -> None:
+        if self.look_ahead is not None and self.look_ahead < 0:
+            raise PahsError(f"look-ahead is {self.look_ahead}; it must be 0 or more")
+        check_choice("device", self.device.partition(":")[0], Device)
+        check_choice("precision", self.precision, Precision)
+        if self.memory is not None and self.memory <= 0:
+            raise PahsError(f"--memory {self.memory:g}: it must be above 0")
 
 
 def deblur(
-    src: str | Path,
-    dst: str | Path | None = None,
+    source: str | Path,
+    target: str | Path | None = None,
+    options: DeblurOptions = DeblurOptions(),  # noqa: B008 - frozen
     model: str | Path | Deblurrer = "auto",
-    *,
-    device: str = "auto",
-    precision: str = "auto",
-    look_ahead: int | None = None,
-    scene_cuts: bool = True,
-    encode: EncodeOptions | None = None,
-    overwrite: bool = False,
-    quiet: bool = True,
+    advance: Advance | None = None,
+    stop: Stop | None = None,
 ) -> TransformReport:
     """Deblur one video file or folder of numbered images; the report says where the result is.
 
-    Without `dst` the result lies beside the source. `model` is a name, a weights file, or a network that
-    `pahs.load` returned, which then decides device and precision.
+    Without `target` the result lies beside the source. `model` is a name, a weights file, or a network that
+    `pahs.load` returned. `advance` is told how far the job is. Once `stop` is set, by any thread or process, the job
+    raises `Stopped` and leaves no file behind.
     """
-    from pahs.networks import Deblurrer
-    from pahs.runtime.load import load
-    from pahs.video import outputs_for
-
-    ((source, target),) = outputs_for([Path(src)], Path(dst) if dst is not None else None)
-    network = model if isinstance(model, Deblurrer) else load(model, device, precision)
-    return deblur_file(network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet)
-
-
-def deblur_file(
-    network: Deblurrer,
-    source: Path,
-    target: Path,
-    look_ahead: int | None = None,
-    scene_cuts: bool = True,
-    encode: EncodeOptions | None = None,
-    overwrite: bool = False,
-    quiet: bool = True,
-) -> TransformReport:
-    """One file with a network that is already loaded."""
     import torch
 
     from pahs import engine
-    from pahs.video import transform
+    from pahs.networks import Deblurrer
+    from pahs.runtime.device import limit_memory
+    from pahs.runtime.load import load
+    from pahs.video import outputs_for, transform
 
+    advance = advance or Advance()
+    advance.enter("opening")
+    pairs = outputs_for([Path(source)], Path(target) if target is not None else None)
+    if len(pairs) > 1:
+        raise PahsError(f"{source}: holds {len(pairs)} videos; give one of them")
+    if stop is not None and stop.is_set():
+        raise Stopped(f"{source}: stopped")
+    if not isinstance(model, Deblurrer):
+        model = load(model, options.device, options.precision)
+    network = model
     device = next(network.parameters(), torch.empty(0)).device
+    if options.memory is not None:
+        limit_memory(device, options.memory)
 
-    with bar(source.name, None, quiet=quiet) as advance:
+    def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+        return engine.stream(network, frames, look_ahead=options.look_ahead, scene_cuts=options.scene_cuts)
 
-        def seen(frames: Iterator[Tensor]) -> Iterator[Tensor]:
-            for count, frame in enumerate(frames, 1):
-                advance.before(f"looking ahead, {count} read")
-                yield frame
-
-        def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
-            return engine.stream(network, seen(frames), look_ahead=look_ahead, scene_cuts=scene_cuts)
-
-        return transform(
-            source,
-            target,
-            restore,
-            encode=encode,
-            device=device,
-            started=lambda info: advance.expect(info.frame_count),
-            progress=advance,
-            overwrite=overwrite,
-        )
+    return transform(
+        *pairs[0],
+        restore,
+        encode=options.encode,
+        device=device,
+        overwrite=options.overwrite,
+        advance=advance,
+        stop=stop,
+    )

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from pahs.data.gamma import to_display, to_light
 from pahs.data.synthesis import Layers, expose
-from pahs.deblur import deblur_file
+from pahs.deblur import DeblurOptions, deblur
 from pahs.evaluation.metrics import mean_psnr, psnr
+from pahs.levels import to_pictures
 from pahs.progress import bar
 from pahs.runtime.load import load
 from pahs.video import VideoReader, to_rgb
@@ -32,6 +34,9 @@ PAINTED = 2
 GAMMA = 2.2
 PAN, BUS = 2.0, 5.5
 """Pixels per frame that the camera turns along the street, and that the bus drives along it."""
+
+
+Levels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -65,12 +70,13 @@ def demo(
 
         def filmed() -> Iterator[Tensor]:
             for shaken, still in film(frames):
-                sharp.append(levels(still))
+                sharp.append(to_pictures(still))
                 advance(1)
                 yield shaken
 
         write_video(blurry, filmed(), RATE)
-    report = deblur_file(network, blurry, deblurred, overwrite=overwrite, quiet=quiet)
+    with bar(blurry.name, None, quiet=quiet) as advance:
+        report = deblur(blurry, deblurred, DeblurOptions(overwrite=overwrite), network, advance)
     before, after = list(read_video(blurry)), list(read_video(deblurred))
     comparison, side_by_side = folder / "comparison.png", folder / "comparison.mp4"
     worst = min(range(len(sharp)), key=lambda t: psnr(before[t], sharp[t]))
@@ -184,18 +190,10 @@ def paint_bus(width: int = 620, height: int = 300) -> Image.Image:
     return picture
 
 
-def levels(image: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """(3, H, W) in [0, 1] -> uint8 (H, W, 3)."""
-    return (image.clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).cpu().numpy()
-
-
-def read_video(path: Path) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
+def read_video(path: Path) -> Iterator[Levels]:
     with VideoReader(path) as reader:
         for frame in reader:
-            yield levels(to_rgb(frame.planes, reader.info.pixels))
-
-
-Levels = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
+            yield to_pictures(to_rgb(frame.planes, reader.info.pixels))
 
 
 def compare(before: Levels, after: Levels, truth: Levels) -> Image.Image:

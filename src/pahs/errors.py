@@ -1,4 +1,4 @@
-"""The one exception that users see as a single line."""
+"""The exceptions that users see as a single line."""
 
 
 class PahsError(Exception):
@@ -7,3 +7,7 @@ class PahsError(Exception):
     The message is one line that names the file or option and says what to do. The command line prints it
     and exits with 2; everything else that is raised is a defect and keeps its traceback.
     """
+
+
+class Stopped(PahsError):  # noqa: N818 - not a mistake of anybody
+    """The job was asked to stop; it has removed everything that it had written."""

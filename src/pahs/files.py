@@ -1,27 +1,53 @@
-"""Files that appear under their name only when they are complete, and the folder for what can be made again."""
+"""Files and folders that appear under their name only when they are complete, and the folder of what can be remade."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pahs.errors import PahsError
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it: all or nothing."""
-    partial = path.with_name(f".{path.name}.partial")
+def unfinished(path: Path) -> Path:
+    """A hidden name in the folder of `path`, with its ending, that no other process, machine or job uses."""
+    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.partial{path.suffix}")
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder with all it holds, if it is there and can be removed."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed jobs left in a folder and below; only for the one job that owns the folder."""
+    for path in list(folder.rglob(".*.partial*")):
+        remove(path)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A name to write a file or a folder under; it becomes `path` at the end, or is removed on any failure."""
+    partial = unfinished(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(partial)
+        yield partial
         partial.replace(path)
     except OSError as error:
         raise PahsError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+        remove(partial)
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill the file or folder that becomes `path`: all or nothing."""
+    with whole(path) as partial:
+        write(partial)
 
 
 def cache_folder() -> Path:

@@ -1,73 +1,153 @@
-"""Progress for long jobs: a bar on a terminal, nothing anywhere else."""
+"""Progress of long jobs: a bar on a terminal, a line every ten seconds elsewhere, or a front end's own function."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress as RichProgress
+
+LOG_SECONDS = 10.0
+"""Time between two lines where there is no terminal."""
 
 
-class Advance(Protocol):
+class Stop(Protocol):
+    """A request to end a job, made by another thread or process: `threading.Event`, `multiprocessing.Event`."""
+
+    def is_set(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is."""
+
+    stage: str = ""
+    """Of a video: opening, looking ahead, restoring, finishing. Other jobs have no stages."""
+    done: int = 0
+    """Frames (or whatever the job counts) that are finished."""
+    expected: int | None = None
+    """How many there will be, where that is known: of videos it is an estimate."""
+    read: int = 0
+    """Frames that were read before the first one was finished."""
+
+
+class Advance:
+    """What a job reports its progress to. It only counts; subclasses override `show`."""
+
+    def __init__(self, expected: int | None = None) -> None:
+        self.progress = Progress(expected=expected)
+
     def __call__(self, steps: int = 1, /) -> None:
-        """So much more is done."""
+        """So many more are finished."""
+        self._set(replace(self.progress, done=self.progress.done + steps))
 
     def expect(self, total: int | None, /) -> None:
-        """How much there is to do, where that is known only after the start."""
+        """So many there will be."""
+        self._set(replace(self.progress, expected=total))
 
-    def before(self, text: str, /) -> None:
-        """What goes on as long as nothing is done yet."""
+    def enter(self, stage: str, read: int = 0) -> None:
+        """The job is in this stage, and has read so many frames ahead."""
+        self._set(replace(self.progress, stage=stage, read=read))
 
+    def show(self, progress: Progress) -> None:
+        """Called by the thread that runs the job, whenever something has changed."""
 
-class Silent:
-    def __call__(self, steps: int = 1, /) -> None:
-        pass
-
-    def expect(self, total: int | None, /) -> None:
-        pass
-
-    def before(self, text: str, /) -> None:
-        pass
+    def _set(self, progress: Progress) -> None:
+        self.progress = progress
+        self.show(progress)
 
 
-class Shown:
-    """One task of a bar."""
+class Callback(Advance):
+    """Calls a front end's function with each `Progress`."""
 
-    def __init__(self, progress: Progress, task: TaskID) -> None:
-        self.progress, self.task = progress, task
+    def __init__(self, function: Callable[[Progress], object]) -> None:
+        super().__init__()
+        self.function = function
 
-    def __call__(self, steps: int = 1, /) -> None:
-        self.progress.advance(self.task, steps)
-        speed = self.progress.tasks[0].speed
-        self.progress.update(self.task, rate=f"{speed:.1f}/s" if speed else "")
+    def show(self, progress: Progress) -> None:
+        self.function(progress)
 
-    def expect(self, total: int | None, /) -> None:
-        self.progress.update(self.task, total=total)
 
-    def before(self, text: str, /) -> None:
-        if not self.progress.tasks[0].completed:
-            self.progress.update(self.task, rate=text)
+class Bar(Advance):
+    """The only task of a bar on the terminal."""
+
+    def __init__(self, bar: RichProgress, expected: int | None) -> None:
+        super().__init__(expected)
+        self.bar = bar
+
+    def show(self, progress: Progress) -> None:
+        task = self.bar.tasks[0]
+        rate = f"{task.speed:.1f}/s" if task.speed else ""
+        if progress.stage == "looking ahead":
+            rate = f"looking ahead, {progress.read} read"
+        elif progress.stage != "restoring":
+            rate = progress.stage or rate
+        self.bar.update(task.id, completed=progress.done, total=progress.expected, rate=rate)
 
 
 @contextmanager
 def bar(label: str, total: int | None, unit: str = "frames", quiet: bool = False) -> Iterator[Advance]:
-    """Show `label` with count, rate and time left on stderr; yields a function to call as work gets done."""
-    if quiet or not sys.stderr.isatty():
-        yield Silent()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Show `label` with count, rate and time left on stderr; yields what the job reports its progress to."""
+    if quiet:
+        yield Advance()
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=10) as progress:
-        yield Shown(progress, progress.add_task(label, total=total, unit=unit, rate=""))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]}"),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+        )
+        with RichProgress(*columns, console=Console(stderr=True), speed_estimate_period=10) as shown:
+            shown.add_task(label, total=total, unit=unit, rate="")
+            yield Bar(shown, total)
+    else:
+        advance = Advance(total)
+        with _logged(label, unit, advance):
+            yield advance
+
+
+@contextmanager
+def _logged(label: str, unit: str, advance: Advance) -> Iterator[None]:
+    """Print how far it is every ten seconds, from a thread that ends with the job."""
+    ended, started = threading.Event(), time.monotonic()
+
+    def tell() -> None:
+        while not ended.wait(LOG_SECONDS):
+            line = describe(advance.progress, unit, time.monotonic() - started)
+            print(f"{label}: {line}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=tell, name="pahs-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def describe(progress: Progress, unit: str, seconds: float) -> str:
+    """One line: stage, count, rate, time left."""
+    parts = [progress.stage] if progress.stage else []
+    if not progress.done:
+        parts += [f"{progress.read} {unit} read"] if progress.read else []
+        return ", ".join(parts) or "starting"
+    parts.append(f"{progress.done} of {progress.expected or '?'} {unit}")
+    rate = progress.done / seconds
+    parts.append(f"{rate:.2f} {unit}/s")
+    if progress.expected and progress.expected >= progress.done:
+        left = timedelta(seconds=round((progress.expected - progress.done) / rate))
+        parts.append(f"{left} left")
+    return ", ".join(parts)

@@ -27,7 +27,8 @@ from pahs.data.photos import SUFFIXES, PhotoPool, find_photos, read_photos
 from pahs.data.sequences import contact_sheet, write_sequence
 from pahs.data.synthesis import PhotoSource
 from pahs.errors import PahsError
-from pahs.files import write_whole
+from pahs.files import remove_unfinished, write_whole
+from pahs.levels import to_levels
 from pahs.progress import Advance, bar
 
 log = logging.getLogger(__name__)
@@ -245,7 +246,7 @@ def _fit(frame: Tensor, short_side: int) -> Tensor:
     if scale < 1:
         size = [max(1, round(side * scale)) for side in frame.shape[-2:]]
         frame = F.interpolate(frame[None], size=size, mode="bilinear", antialias=True, align_corners=False)[0]
-    return (frame * 255).round().clamp(0, 255).to(torch.uint8)
+    return to_levels(frame)
 
 
 def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[list[Path], list[Path]]:
@@ -288,6 +289,7 @@ def _claim(out: Path, options: dict[str, object], overwrite: bool) -> None:
         raise PahsError(f"{out}: is a file; name a folder")
     if record.is_file():
         if record.read_text() == text and not overwrite:
+            remove_unfinished(out)
             return
         if not overwrite:
             raise PahsError(

@@ -119,7 +119,7 @@ def make_clip(path: Path, frames: int, width: int, height: int) -> None:
 
 def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
     """Each stage alone, then the whole; the written videos are thrown away."""
-    from pahs.deblur import deblur_file
+    from pahs.deblur import DeblurOptions, deblur
     from pahs.video import Frame, VideoReader, VideoWriter
     from pahs.video.batches import batch_size, changed, in_batches
 
@@ -162,7 +162,7 @@ def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
                 raise PahsError(f"--file {file}: no frame can be decoded; the file is damaged or incomplete")
             restored = timed("restore", lambda: restore(pictures))  # noqa: B023 - called at once
             timed("encode", lambda: encode(restored, alone))  # noqa: B023
-            report = timed("whole", lambda: deblur_file(network, file, whole, overwrite=True))
+            report = timed("whole", lambda: deblur(file, whole, DeblurOptions(overwrite=True), network))
             say(f"{file.name}: {report.frames / times['whole']:.3f} frames/s file to file [{number}/{TRIES}]")
     count = len(pictures)
     return FileRates(

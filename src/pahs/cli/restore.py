@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from pahs.choices import Codec, EncoderSpeed
+from pahs.choices import Codec, EncodeOptions, EncoderSpeed
 from pahs.cli.options import (
     ENCODING,
     RUNNING,
@@ -21,9 +21,6 @@ from pahs.cli.options import (
     say,
 )
 from pahs.errors import PahsError
-
-if TYPE_CHECKING:
-    from pahs.video import TransformReport
 
 
 @app.command
@@ -50,13 +47,15 @@ def deblur(
     random_weights: Annotated[
         bool, Parameter(negative="", group=RUNNING, help="Run a model without its weights: restores nothing.")
     ] = False,
-    codec: Annotated[Codec, Parameter(group=ENCODING, help="auto: H.264 for 8 bit, HEVC for more.")] = "auto",
+    codec: Annotated[
+        Codec, Parameter(group=ENCODING, help="auto: H.264 for 8 bit, HEVC for more.")
+    ] = EncodeOptions.codec,
     crf: Annotated[
         int | None, Parameter(group=ENCODING, help="Quality, lower is better; visually lossless by default.")
     ] = None,
     preset: Annotated[
         EncoderSpeed, Parameter(group=ENCODING, help="The encoder's speed against the file's size.")
-    ] = "veryfast",
+    ] = EncodeOptions.preset,
     lossless: Annotated[bool, Parameter(negative="", group=ENCODING, help="Bit-exact, large.")] = False,
 ) -> None:
     """Deblur video files.
@@ -64,40 +63,34 @@ def deblur(
     Sound, subtitles, time stamps, rotation, bit depth and colour description are kept. Nothing appears under the
     output's name before it is complete.
     """
-    from pahs.deblur import deblur_file
-    from pahs.runtime.device import choose_device, limit_memory
+    from pahs.deblur import DeblurOptions
+    from pahs.deblur import deblur as run
+    from pahs.progress import bar
     from pahs.runtime.load import load
-    from pahs.video import EncodeOptions, outputs_for
+    from pahs.video import outputs_for
 
+    encode = EncodeOptions(codec, crf, preset, lossless)
+    options = DeblurOptions(look_ahead, scene_cuts, encode, overwrite, device, precision, memory)
     pairs = outputs_for(inputs, output)
-    encode = EncodeOptions(codec=codec, crf=crf, preset=preset, lossless=lossless)
-    if memory is not None:
-        limit_memory(choose_device(device), memory)
     network = load(model, device, precision, random_weights)
     if random_weights:
         say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
     failures = 0
     for source, target in pairs:
         try:
-            report = deblur_file(
-                network, source, target, look_ahead, scene_cuts, encode, overwrite, quiet=False
-            )
+            with bar(source.name, None) as advance:
+                report = run(source, target, options, network, advance)
         except PahsError as error:
             if len(pairs) == 1:
                 raise
             say(f"error: {error}")
             failures += 1
             continue
-        tell(report)
+        for warning in report.warnings:
+            say(f"warning: {warning}")
+        print(f"{report.dst}  {report.frames} frames, {report.rate:.1f} frames/s")
     if failures:
         raise PahsError(f"{failures} of {len(pairs)} inputs could not be deblurred")
-
-
-def tell(report: TransformReport) -> None:
-    for warning in report.warnings:
-        say(f"warning: {warning}")
-    rate = report.frames / report.seconds if report.seconds else 0.0
-    print(f"{report.dst}  {report.frames} frames, {rate:.1f} frames/s")
 
 
 @app.command

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
 from torch import Tensor
 
-from pahs.files import write_whole
+from pahs.files import whole, write_whole
+from pahs.levels import to_pictures
 
 THUMBNAIL = 240
 """Width of a picture on the contact sheet."""
@@ -19,15 +19,12 @@ COLUMNS = 4
 
 def write_sequence(path: Path, blurry: Tensor, sharp: Tensor) -> None:
     """Frames (T, 3, H, W) in [0, 1] -> path/{blur,sharp}/000000.png, under that name once complete."""
-    partial = path.parent / f".{path.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    for name, frames in (("blur", blurry), ("sharp", sharp)):
-        folder = partial / name
-        folder.mkdir(parents=True)
-        pixels = (frames * 255).round().clamp(0, 255).byte().permute(0, 2, 3, 1).cpu().numpy()
-        for index, frame in enumerate(pixels):
-            Image.fromarray(frame).save(folder / f"{index:06d}.png", compress_level=3)
-    partial.replace(path)
+    with whole(path) as partial:
+        for name, frames in (("blur", blurry), ("sharp", sharp)):
+            folder = partial / name
+            folder.mkdir(parents=True)
+            for index, picture in enumerate(to_pictures(frames)):
+                Image.fromarray(picture).save(folder / f"{index:06d}.png", compress_level=3)
 
 
 def contact_sheet(sequences: Sequence[Path], target: Path) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from pahs.engine.restorer import Restorer, size_text
 from pahs.engine.scenes import CutDetector
 from pahs.errors import PahsError
+from pahs.levels import to_pictures
 from pahs.networks.contract import Deblurrer
 
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
@@ -126,6 +127,4 @@ def from_image(image: Tensor, like: FrameT) -> FrameT:
     """A frame of the kind of `like`."""
     if isinstance(like, Tensor):
         return image.to(like.device, like.dtype)
-    levels = (image.clamp(0, 1) * 255).round().to(torch.uint8)
-    array: NDArray[np.uint8] = levels.permute(1, 2, 0).cpu().numpy()
-    return array
+    return to_pictures(image)

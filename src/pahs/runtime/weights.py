@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pahs import configs
 from pahs.errors import PahsError
+from pahs.files import whole
 from pahs.networks import ARCHITECTURES, PRESETS, Deblurrer, ModelConfig
 
 FORMAT = "pahs-1"
@@ -53,17 +54,14 @@ def save(
         "config": json.dumps(asdict(model.config)),
         "sha256": checksum(tensors),
     }
-    partial = path.with_name(f".{path.name}.partial")
-    try:
+    with whole(path) as partial:
         partial.touch()
         mode = partial.stat().st_mode
-        save_file(tensors, partial, metadata)
+        try:
+            save_file(tensors, partial, metadata)
+        except SafetensorError as error:
+            raise PahsError(f"{path}: cannot be written ({error})") from None
         partial.chmod(mode)  # safetensors writes for the owner alone, whatever the user's mask says
-        partial.replace(path)
-    except (OSError, SafetensorError) as error:
-        raise PahsError(f"cannot write weights to {path}: {error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from pahs.errors import PahsError
+from pahs.files import whole
 
 State = dict[str, Any]
 """A `state_dict`: tensors, numbers, strings, and lists and dicts of them."""
@@ -62,18 +63,12 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the name, force it to the disk, then rename: the old file stays until the new one is safe."""
-    beside = path.with_name(f".{path.name}.partial")
+    """Write a file and force it to the disk; the old one stays until the new one is safe."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with whole(path) as partial, partial.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
+    except PahsError as error:
         kept = "; the last good one is intact" if path.exists() else ""
-        raise PahsError(
-            f"{path}: cannot be written ({error.strerror}){kept}; free space and use --resume"
-        ) from error
+        raise PahsError(f"{error}{kept}; free space and use --resume") from error

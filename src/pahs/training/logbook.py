@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pahs.errors import PahsError
+from pahs.files import remove_unfinished
 from pahs.progress import Advance, bar
 from pahs.training.checkpoint import write_atomically
 
@@ -25,6 +26,7 @@ class Logbook:
         self.board: Any = None
         if not active:
             return
+        remove_unfinished(folder)
         # Steps after the checkpoint will be repeated, so their lines are removed.
         lines = self.path.read_text().splitlines(keepends=True) if first_step and self.path.exists() else []
         kept = "".join(
@@ -97,5 +99,5 @@ class Ticker:
 @contextmanager
 def ticker(book: Logbook, seconds: float, steps: int, max_minutes: float) -> Iterator[Ticker]:
     total, unit = (steps, "steps") if steps and not max_minutes else (int(max_minutes * 60), "seconds")
-    with bar("training", total, unit, quiet=not book.active) as advance:
+    with bar("training", total, unit, quiet=not (book.active and sys.stderr.isatty())) as advance:
         yield Ticker(book, advance, seconds, total)

@@ -21,6 +21,7 @@ from torch import Tensor
 from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.errors import PahsError
 from pahs.evaluation.metrics import capped, psnr
+from pahs.levels import to_levels
 from pahs.networks import Deblurrer
 from pahs.training.checkpoint import write_atomically
 from pahs.training.recipe import Recipe, ValidationSection
@@ -64,7 +65,7 @@ def open_clips(recipe: Recipe, photos: Photos | None, share: Share = Share()) ->
     clips = []
     for number in range(share.rank, validation.clips, share.world):
         source.load_state_dict({"step": number})
-        blurry, sharp = (to_8_bits(clip[0, : validation.frames]).cpu() for clip in source.batch())
+        blurry, sharp = (to_levels(clip[0, : validation.frames]).cpu() for clip in source.batch())
         clips.append(Clip(f"{number:03d}", blurry, sharp))
     return clips
 
@@ -84,7 +85,7 @@ def validate(
     sums, outputs = torch.zeros(3, dtype=torch.float64), []
     for clip in clips:
         output = restore(model, clip.blurry.to(device).float().div(255), autocast)
-        outputs.append(to_8_bits(output).cpu())
+        outputs.append(to_levels(output).cpu())
         psnrs = (sum(frame_psnrs(frames, clip.sharp)) for frames in (clip.blurry, outputs[-1]))
         sums += torch.tensor([len(clip.blurry), *psnrs], dtype=torch.float64)
     model.train(training)
@@ -100,10 +101,6 @@ def restore(model: Deblurrer, frames: Tensor, autocast: Callable[[], AbstractCon
     with autocast():
         output: Tensor = model(padded[None])[0]
     return output[..., :height, :width].float()
-
-
-def to_8_bits(frames: Tensor) -> Tensor:
-    return frames.clamp(0, 1).mul(255).round().to(torch.uint8)
 
 
 def frame_psnrs(a: Tensor, b: Tensor) -> list[float]:

@@ -4,8 +4,8 @@ Audio, subtitles, presentation times, rotation, bit depth, chroma format and tag
 pictures change only where the function changes them. FFmpeg (through PyAV) is loaded when a file is opened.
 """
 
+from pahs.choices import EncodeOptions
 from pahs.video.color import apply_change, to_rgb
-from pahs.video.encoder import EncodeOptions
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter
 from pahs.video.paths import VIDEO_SUFFIXES, outputs_for

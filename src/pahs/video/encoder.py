@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from pahs.choices import Codec, EncoderSpeed, check_choice
+from pahs.choices import EncodeOptions, EncoderSpeed
 from pahs.errors import PahsError
 from pahs.video.frames import Family, PixelLayout, VideoInfo
 
@@ -18,26 +18,6 @@ _ENCODERS = {
     "vp9": ("libvpx-vp9",),
     "ffv1": ("ffv1",),
 }
-
-
-@dataclass(frozen=True)
-class EncodeOptions:
-    """How the result is compressed."""
-
-    codec: Codec = "auto"
-    """auto: H.264 for 8 bit, HEVC for more and for RGB, VP9 in WebM and for odd sizes; or one of those, or FFV1."""
-    crf: int | None = None
-    """Quality, lower is better; None: visually lossless."""
-    preset: EncoderSpeed = "veryfast"
-    """Speed against size, in the words of x264. A GPU restores faster than slower presets encode."""
-    lossless: bool = False
-    """Keep every sample exactly; files get many times larger."""
-
-    def __post_init__(self) -> None:
-        check_choice("codec", self.codec, Codec)
-        check_choice("preset", self.preset, EncoderSpeed)
-        if self.crf is not None and not 0 <= self.crf <= 63:
-            raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")
 
 
 @dataclass(frozen=True)

@@ -133,14 +133,6 @@ class VideoInfo:
     audio_streams: int = 0
     """Number of audio streams."""
 
-    @property
-    def has_audio(self) -> bool:
-        return self.audio_streams > 0
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.frame_count is None else float(self.frame_count / self.rate)
-
 
 class FrameSource(Protocol):
     """What a video file and a folder of images have in common."""
@@ -166,7 +158,7 @@ class FrameSink(Protocol):
     warnings: list[str]
 
     def prepare(self, frame: Frame) -> Any:
-        """What `put` takes in the frame's place: all that can be done by another thread, beside it."""
+        """What `put` takes in the frame's place. Another thread may call this while `put` runs."""
 
     def put(self, item: Any) -> None:
         """Write a prepared frame, or take over a packet of another stream of the source, unchanged."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from pahs.errors import PahsError
+from pahs.files import remove, unfinished
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 from pahs.video.pixels import frame_of, has_alpha, layout_of, planes_of
 
@@ -113,13 +112,13 @@ class ImageFolderReader:
 
 
 class ImageFolderWriter:
-    """Fills a hidden folder beside `path` and renames it at `close`."""
+    """Fills a hidden folder and renames it at `close`."""
 
     def __init__(self, path: Path | str, info: VideoInfo) -> None:
         self.path = Path(path)
         self.warnings: list[str] = []
         self._info = info
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
+        self._temporary = unfinished(self.path)
         self._finished = False
         try:
             self._temporary.mkdir()
@@ -143,7 +142,7 @@ class ImageFolderWriter:
         self.put(self.prepare(frame))
 
     def prepare(self, frame: Frame) -> tuple[str, bytes]:
-        """Name and contents of the file; may run in another thread, beside `put`."""
+        """Name and contents of the file; another thread may call it while `put` runs."""
         name = frame.name or f"{frame.pts:06d}.png"
         return name, _encode(frame, self._info, Path(name).suffix.lower())
 
@@ -179,7 +178,7 @@ class ImageFolderWriter:
         if self._finished:
             return
         self._finished = True
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        remove(self._temporary)
 
 
 def _decode(file: Path) -> tuple[VideoFrame, str] | None:

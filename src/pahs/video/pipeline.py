@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from pahs.errors import PahsError
+from pahs.choices import EncodeOptions
+from pahs.errors import PahsError, Stopped
+from pahs.progress import Advance, Stop
 from pahs.video.batches import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.channel import Channel, Closed
-from pahs.video.encoder import EncodeOptions
 from pahs.video.frames import FrameSink, FrameSource, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter, refuse_single_image
 from pahs.video.reader import VideoReader
@@ -22,6 +24,8 @@ from pahs.video.writer import VideoWriter
 
 _QUEUE = 8
 """Frames and packets that wait between two threads: enough to overlap, too few to fill the memory."""
+STOP_SECONDS = 0.1
+"""How often a job looks whether it is to stop."""
 _BURST, _BURST_BYTES = 256, 1 << 29
 """A GPU gives frames back in long bursts: so many, or so much, may wait for the encoder, which works on them while the
 GPU goes on."""
@@ -42,6 +46,11 @@ class TransformReport:
     warnings: tuple[str, ...]
     """What could not be kept, each in one line."""
 
+    @property
+    def rate(self) -> float:
+        """Frames per second, from file to file."""
+        return self.frames / self.seconds if self.seconds else 0.0
+
 
 def transform(
     src: Path | str,
@@ -50,18 +59,19 @@ def transform(
     *,
     encode: EncodeOptions | None = None,
     device: torch.device | str = "cpu",
-    started: Callable[[VideoInfo], None] | None = None,
-    progress: Callable[[int], None] | None = None,
     overwrite: bool = False,
+    advance: Advance | None = None,
+    stop: Stop | None = None,
 ) -> TransformReport:
     """Write `src` to `dst` with its pictures changed by `fn`.
 
     `fn` sees frames as float32 tensors on `device`, nominally in [0, 1]. Only what it changes is changed: see
-    `pahs.video.color`. `started` is called with the facts about the source before the first frame, `progress` with the
-    number of frames just finished. Decoding and encoding run in threads of their own; memory depends on how far `fn`
-    reads ahead, not on the length of the video.
+    `pahs.video.color`. Decoding and encoding run in threads of their own; memory depends on how far `fn` reads ahead,
+    not on the length of the video. Once `stop` is set, the job ends with `Stopped`, and no file or thread is left.
     """
     start = time.perf_counter()
+    advance = advance or Advance()
+    advance.enter("opening")
     src, dst = Path(src), Path(dst)
     try:
         check_target(src, dst, overwrite=overwrite)
@@ -82,11 +92,12 @@ def transform(
             video.close()
             raise
     try:
-        if started is not None:
-            started(source.info)
-        frames = _pump(source, sink, fn, torch.device(device), progress)
+        advance.expect(source.info.frame_count)
+        frames = _pump(source, sink, fn, torch.device(device), advance, stop)
         if frames == 0:
             raise PahsError(f"{src}: no frame can be decoded; the file is damaged or incomplete")
+        if stop is not None and stop.is_set():
+            raise Stopped(f"{src}: stopped")
         sink.close()
     finally:
         sink.abort()
@@ -130,14 +141,23 @@ def _pump(
     sink: FrameSink,
     fn: FrameFunction,
     device: torch.device,
-    progress: Callable[[int], None] | None,
+    advance: Advance,
+    stop: Stop | None,
 ) -> int:
     """Run all stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
+    count = 0
     info, batch = source.info, batch_size(source.info, device)
     decoded: Channel[Batch] = Channel(max(2, _QUEUE // batch))
     finished: Channel[list[Any]] = Channel(_QUEUE if device.type == "cpu" else max(2, _burst(info) // batch))
     ready: Channel[list[Any]] = Channel(2)
-    work = changed(decoded, fn, info.pixels, device)
+
+    def looked_ahead(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+        for read, frame in enumerate(frames, 1):
+            if not count:
+                advance.enter("looking ahead", read)
+            yield frame
+
+    work = changed(decoded, lambda frames: fn(looked_ahead(frames)), info.pixels, device)
 
     def read() -> None:
         try:
@@ -165,26 +185,39 @@ def _pump(
         except BaseException as error:
             ready.close(error, drop=True)
 
-    threads = [
-        threading.Thread(target=t, name=f"pahs-{t.__name__}", daemon=True) for t in (read, prepare, write)
-    ]
+    def watch() -> None:
+        while not ended.wait(STOP_SECONDS):
+            if stop is not None and stop.is_set():
+                # Closing the queues wakes whoever waits at one of them.
+                for queue in (decoded, finished, ready):
+                    queue.close(Stopped(f"{info.path}: stopped"), drop=True)
+                return
+
+    ended = threading.Event()
+    targets = [read, prepare, write, *([watch] if stop is not None else [])]
+    threads = [threading.Thread(target=t, name=f"pahs-{t.__name__}", daemon=True) for t in targets]
     for thread in threads:
         thread.start()
-    count = 0
     try:
         for items in work:
             finished.put(items)
             frames = sum(isinstance(item, Changed) for item in items)
+            if frames and not count:
+                advance.enter("restoring")
             count += frames
-            if progress is not None and frames:
-                progress(frames)
+            if frames:
+                advance(frames)
+        advance.enter("finishing")
         finished.close()
     except BaseException:
         finished.close(drop=True)
         raise
     finally:
         decoded.close(drop=True)
-        for thread in threads:
+        for thread in threads[:3]:
+            thread.join()
+        ended.set()
+        for thread in threads[3:]:
             thread.join()
         work.close()
     finished.raise_error()

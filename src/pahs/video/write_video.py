@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from pahs.choices import EncodeOptions
 from pahs.video.color import apply_change, to_rgb
-from pahs.video.encoder import EncodeOptions
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 from pahs.video.writer import VideoWriter
 

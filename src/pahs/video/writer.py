@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fractions import Fraction
@@ -13,8 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
+from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
-from pahs.video.encoder import EncodeOptions, choose_encoder
+from pahs.files import remove, unfinished
+from pahs.video.encoder import choose_encoder
 from pahs.video.frames import Frame, VideoInfo
 from pahs.video.pixels import frame_of
 from pahs.video.reader import VideoReader
@@ -34,7 +35,7 @@ _STALE_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "
 
 
 class VideoWriter:
-    """Writes beside `path` and renames at `close`, so that a half-written file never has the final name."""
+    """Writes under a hidden name and renames at `close`, so that a half-written file never has the final name."""
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class VideoWriter:
         self._info = info
         self._copies: dict[int, Stream] = {}
         self._last_dts: dict[int, int] = {}
-        self._temporary = self.path.with_name(f".{self.path.stem}.{os.getpid()}.partial{self.path.suffix}")
+        self._temporary = unfinished(self.path)
         self._finished = False
         self._container = self._open()
         try:
@@ -76,7 +77,7 @@ class VideoWriter:
         self.put(self.prepare(frame))
 
     def prepare(self, frame: Frame) -> VideoFrame:
-        """The frame as the encoder takes it; may run in another thread, beside `put`."""
+        """The frame as the encoder takes it; another thread may call it while `put` runs."""
         picture = frame_of(frame.planes, self._info.pixels)
         info = self._info
         picture.colorspace, picture.color_range = _matrix(info), _range(info)
@@ -149,11 +150,10 @@ class VideoWriter:
             return
         self._finished = True
         # Removed first: closing would otherwise take the time to finish a file that nobody wants.
-        with suppress(OSError):
-            self._temporary.unlink()
+        remove(self._temporary)
         with suppress(av.FFmpegError, OSError, ValueError):
             self._container.close()
-        self._temporary.unlink(missing_ok=True)
+        remove(self._temporary)
 
     def _open(self) -> OutputContainer:
         import av
