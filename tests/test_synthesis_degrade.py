@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pahs.data.config import SynthesisConfig
 from pahs.data.degrade import BLOCK, add_noise, compress
 from pahs.data.photos import PhotoPool
 from pahs.data.synthesis import PhotoSource
+from pahs.data.synthesis_config import SynthesisConfig
 
 
 def test_noise_has_the_variance_of_the_formula() -> None:

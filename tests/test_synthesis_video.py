@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from pahs.data.config import SynthesisConfig
 from pahs.data.flow import interpolate, optical_flow, unreliable_share, warp
 from pahs.data.from_video import VideoBlurConfig, expose_video
 from pahs.data.layouts import open_dataset
+from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
 from pahs.synthesize import synthesize
 

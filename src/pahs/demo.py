@@ -32,6 +32,7 @@ SUB_FRAMES = 15
 PAINTED = 2
 """Painted pixels per frame pixel, so that moving by fractions of a pixel does not soften the picture."""
 GAMMA = 2.2
+font = ImageFont.load_default
 PAN, BUS = 2.0, 5.5
 """Pixels per frame that the camera turns along the street, and that the bus drives along it."""
 
@@ -121,10 +122,6 @@ def view(times: Tensor, drive: float) -> Tensor:
     matrices[:, 0, 1], matrices[:, 1, 0] = -PAINTED * torch.sin(roll), PAINTED * torch.sin(roll)
     matrices[:, 0, 2], matrices[:, 1, 2], matrices[:, 2, 2] = PAINTED * x, PAINTED * y, 1
     return matrices
-
-
-def font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
 
 
 def paint_street(width: int = 2200, height: int = 1100) -> Image.Image:

@@ -21,11 +21,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pahs.data.config import SynthesisConfig
 from pahs.data.from_video import VideoBlurConfig, expose_video
 from pahs.data.photos import SUFFIXES, PhotoPool, find_photos, read_photos
 from pahs.data.sequences import contact_sheet, write_sequence
 from pahs.data.synthesis import PhotoSource
+from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
 from pahs.files import remove_unfinished, write_whole
 from pahs.levels import to_levels

@@ -48,7 +48,7 @@ def synthesize(
     Photos are moved as a camera would move and averaged over the exposure; videos are interpolated in time first.
     Writes a contact sheet to look at. A stopped run continues where it was.
     """
-    from pahs.data.config import SynthesisConfig
+    from pahs.data.synthesis_config import SynthesisConfig
     from pahs.runtime.device import choose_device
     from pahs.synthesize import synthesize as run
 

@@ -1,1 +1,1 @@
-"""Where training and test pictures come from: dataset layouts, crops, synthesis."""
+"""Training and test data: dataset layouts, crops, synthesised blur."""

@@ -135,11 +135,6 @@ def _smooth(x: Tensor, sigma: float) -> Tensor:
 def _median(flow: Tensor) -> Tensor:
     """Median over the pixel and its four neighbours: removes strays and keeps motion boundaries."""
     wide = F.pad(flow, (1, 1, 1, 1), mode="replicate")
-    cross = (
-        wide[..., 1:-1, 1:-1],
-        wide[..., :-2, 1:-1],
-        wide[..., 2:, 1:-1],
-        wide[..., 1:-1, :-2],
-        wide[..., 1:-1, 2:],
-    )
+    H, W = flow.shape[-2:]
+    cross = [wide[..., y : y + H, x : x + W] for y, x in ((1, 1), (0, 1), (2, 1), (1, 0), (1, 2))]
     return torch.stack(cross).median(0).values

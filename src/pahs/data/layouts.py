@@ -27,18 +27,7 @@ from pahs.errors import PahsError
 
 Frame = NDArray[np.uint8]
 
-DVD_TEST = (
-    "720p_240fps_2",
-    "IMG_0003",
-    "IMG_0021",
-    "IMG_0030",
-    "IMG_0031",
-    "IMG_0032",
-    "IMG_0033",
-    "IMG_0037",
-    "IMG_0039",
-    "IMG_0049",
-)
+DVD_TEST = ("720p_240fps_2", *(f"IMG_{number:04d}" for number in (3, 21, 30, 31, 32, 33, 37, 39, 49)))
 """The ten DVD sequences that its authors, and everybody since, hold out for testing; the other 61 train."""
 
 _SPLITS: tuple[Split, ...] = get_args(Split)

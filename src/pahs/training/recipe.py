@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pahs.choices import AnyLayout, Device, Kind, Split
-from pahs.data.config import SynthesisConfig
+from pahs.data.synthesis_config import SynthesisConfig
 from pahs.networks import PRESETS, ModelConfig
 from pahs.training.losses import LossKind
 

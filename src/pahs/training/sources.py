@@ -1,4 +1,4 @@
-"""Where batches come from: a dataset on disk, or blur synthesised on the device.
+"""Sources of training batches: a dataset on disk, or blur synthesised on the device.
 
 A source is a function of its seed and the number of the step, so any step can be repeated, and one number says where a
 source stands. With several processes, each makes its own part of the same batch.

@@ -1,4 +1,4 @@
-"""What the synthesised blur may look like: every range that is drawn from."""
+"""The ranges that synthesised blur is drawn from."""
 
 from __future__ import annotations
 
