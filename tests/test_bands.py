@@ -54,7 +54,7 @@ def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
         )
         return next(kernel for kernel in table.kernels if kernel.name == "native")
 
-    monkeypatch.setattr(ops, "environment", lambda x, weight: Environment(libraries))
+    monkeypatch.setattr(dispatch, "environment", lambda x, weight: Environment(libraries))
     monkeypatch.setattr(ops, "choose", choose)
     return kernels
 

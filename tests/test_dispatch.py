@@ -155,5 +155,5 @@ def test_a_library_that_does_not_work_is_tried_once_and_named(
     assert "triton" not in found and "triton" not in found
     assert len(tries) == 1
     assert [record.message for record in caplog.records] == [
-        "running without the kernels of Triton, which is slower: no compiler"
+        "running without Triton kernels, which is slower: no compiler"
     ]

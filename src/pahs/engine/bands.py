@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from pahs.kernels import ops
+from pahs.kernels import dispatch
 from pahs.networks.contract import Tensors
 
 
@@ -32,7 +32,7 @@ def run(
     outputs: list[Tensor] = []
     for top, bottom in split(height, bands, multiple):
         above, below = max(0, top - halo), min(height, bottom + halo)
-        with ops.band(below - above, height):
+        with dispatch.band(below - above, height):
             part = stage(tuple(rows(x, height, above, below) for x in inputs))
         if not outputs:
             outputs = [new_output(x, height, below - above) for x in part]

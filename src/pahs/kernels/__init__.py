@@ -1,1 +1,1 @@
-"""What runs on a GPU: fused operations, CUDA graphs, streams. Networks know `ops` alone."""
+"""Operations with kernels for a GPU: fused convolutions, CUDA graphs, streams. Networks import `ops` alone."""

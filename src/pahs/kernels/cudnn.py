@@ -2,9 +2,9 @@
 
     y = conv(x) + bias + residual
 
-cuDNN is in the process already: PyTorch brings it. This talks to it directly, through the one function of its C
-interface that is needed (cudnnConvolutionBiasActivationForward with the activation "identity"). The function
-chooses its kernel at every call, which takes the host about 0.15 ms: for large batches, or inside a CUDA graph.
+PyTorch has already loaded cuDNN. This module calls one function of its C interface directly:
+cudnnConvolutionBiasActivationForward, with the activation "identity". That function chooses its kernel at every call,
+which takes the host about 0.15 ms, so it is for large batches and for CUDA graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 MAJOR = 9
-"""Version of the interface that the constants below are from."""
+"""Version of the C interface that defines the constants below."""
 NHWC, CROSS_CORRELATION, TENSOR_OPERATIONS, IDENTITY, PRECOMPUTED_GEMM = 1, 1, 1, 5, 1
 FLOAT, TYPES = 0, {torch.float16: 2, torch.bfloat16: 9}
 
@@ -29,7 +29,7 @@ _local = threading.local()
 
 
 class CudnnError(RuntimeError):
-    """cuDNN said no."""
+    """cuDNN returned an error."""
 
 
 @lru_cache(maxsize=1)
@@ -93,11 +93,11 @@ class _Shape:
 
     def __init__(self, *descriptors: c_void_p) -> None:
         self.descriptors = descriptors
-        """Of input, output, kernel, convolution, bias and activation. They stay until the process ends."""
+        """Descriptors of input, output, kernel, convolution, bias and activation; they live until the process ends."""
         self._workspace: c_size_t | None = None
 
     def workspace(self, handle: c_void_p) -> c_size_t:
-        """Bytes it computes in; asked for once, because the answer takes as long as starting the convolution."""
+        """Bytes of workspace; asked for once, because the answer takes as long as launching the convolution."""
         if self._workspace is None:
             here, there, kernel, convolution, _, _ = self.descriptors
             size = c_size_t()

@@ -183,11 +183,9 @@ class Libraries:
             return True
         except Exception as error:  # whatever a missing compiler, another driver or another version raises
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            # Only cuDNN may be of another version on a machine where nothing is wrong.
+            # Another version of cuDNN is no fault of the machine.
             level = logging.INFO if name == "cudnn" else logging.WARNING
-            log.log(
-                level, "running without the kernels of %s, which is slower: %s", name.capitalize(), reason
-            )
+            log.log(level, "running without %s kernels, which is slower: %s", name.capitalize(), reason)
             return False
 
 

@@ -1,8 +1,7 @@
 """3x3 convolutions of 64, 32 and 16 channels on Hopper GPUs (H100, H200): `hopper.cu`, compiled at first use.
 
-cuDNN's and Triton's kernels fetch every pixel nine times, once for each weight it meets; with few channels the cache
-cannot keep up. This one fetches it once. The compiler (NVRTC) and the driver are in the process already: PyTorch
-brings them.
+The kernels of cuDNN and Triton fetch every pixel nine times, once for each of the nine weights; with few channels the
+cache cannot keep up. This kernel fetches it once. PyTorch has already loaded the compiler (NVRTC) and the driver.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from pahs.files import cache_folder, write_whole
 CHANNELS = (64, 32, 16)
 CAPABILITY = (9, 0)
 ROWS, COLUMNS, PLACE = 30, 8, 64
-"""Of a tile, and the numbers of a place: as in the source."""
+"""Rows and columns of a tile, in places, and the numbers of a place, which is one or more neighbouring pixels: as in the
+source."""
 THREADS = 288
 SHARED_MEMORY = 1024 + 9 * 8192 + 2 * (ROWS + 2) * (COLUMNS + 2) * 128 + 2 * ROWS * COLUMNS * 128 + 64
 TYPES = {torch.float16: 6, torch.bfloat16: 9}
@@ -48,12 +48,12 @@ class Launch(ctypes.Structure):
     )
 
 
-BESIDE = Attribute(6, 0, 1)
-"""May come up while the kernel before it still runs ("programmatic stream serialization")."""
+OVERLAP = Attribute(6, 0, 1)
+"""The kernel may start while the one before it still runs ("programmatic stream serialization")."""
 
 
 class HopperError(RuntimeError):
-    """The driver or the compiler said no."""
+    """The driver or the compiler returned an error."""
 
 
 def conv(
@@ -92,7 +92,7 @@ def conv(
         pointers = (c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
         grid = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
         stream = torch.cuda.current_stream(x.device).cuda_stream
-        launch = Launch(grid, 1, 1, THREADS, 1, 1, SHARED_MEMORY, stream, ctypes.pointer(BESIDE), 1)
+        launch = Launch(grid, 1, 1, THREADS, 1, 1, SHARED_MEMORY, stream, ctypes.pointer(OVERLAP), 1)
         _call("cuLaunchKernelEx", byref(launch), run, pointers, None)
     return y
 
@@ -101,7 +101,7 @@ def conv(
 def tensor_map(
     dtype: torch.dtype, address: int, size: tuple[int, ...], box: tuple[int, ...]
 ) -> tuple[ctypes.Array[Any], object]:
-    """What the copy engine needs to know of a tensor, innermost dimension first; and the memory that it lies in."""
+    """The copy engine's description of a tensor, innermost dimension first, and the memory that holds the description."""
     memory = create_string_buffer(128 + 63)
     made = (ctypes.c_char * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
     strides = [2 * size[0], 2 * size[0] * size[1], 2 * size[0] * size[1] * size[2]]
@@ -124,7 +124,7 @@ def kernel(device: int, group: int, half: bool) -> c_void_p:
 
 @cache
 def compiled(group: int, half: bool) -> bytes:
-    """The source as machine code; from the cache folder, where an earlier run has left it."""
+    """The source as machine code, which is kept in the cache folder between runs."""
     source = files("pahs.kernels").joinpath("hopper.cu").read_bytes()
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17", b"-DGROUP=%d" % group, b"-DHALF=%d" % half]
     key = hashlib.sha256(b"\n".join([source, *options, str(torch.version.cuda).encode()])).hexdigest()

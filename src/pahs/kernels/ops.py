@@ -16,38 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.kernels import cuda_graph, cudnn, hopper
-from pahs.kernels.dispatch import (
-    Call,
-    Convolution,
-    Environment,
-    Kernel,
-    Table,
-    band,
-    choose,
-    dense,
-    describe,
-    environment,
-    whole_pixels,
-)
-from pahs.kernels.streams import Tensors, side_by_side
-
-__all__ = [
-    "band",
-    "conv",
-    "conv_add",
-    "conv_part",
-    "conv_relu",
-    "conv_transpose",
-    "select",
-    "side_by_side",
-    "sweep",
-]
+from pahs.kernels import cuda_graph, cudnn, dispatch, hopper
+from pahs.kernels.dispatch import Call, Convolution, Environment, Kernel, Table, choose
+from pahs.kernels.streams import Tensors
+from pahs.kernels.streams import side_by_side as side_by_side
 
 SMALL_PICTURE = 1 << 17
 """Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are all choices here."""
@@ -90,10 +68,10 @@ def _of_layer(layer: nn.Conv2d, x: Tensor, residual: Tensor | None = None, relu:
 
 
 def _convolve(c: Convolution) -> Tensor:
-    here = environment(c.x, c.weight)
+    here = dispatch.environment(c.x, c.weight)
     if here is None:
         return _native(c)
-    kernel = choose(CONVOLUTION, describe(c), here)
+    kernel = choose(CONVOLUTION, dispatch.describe(c), here)
     if kernel is not NATIVE:
         c = Convolution(c.x, c.weight.contiguous(memory_format=torch.channels_last), *c[2:])
     return kernel.run(c)
@@ -105,20 +83,15 @@ def _native(c: Convolution) -> Tensor:
 
 def _finish(y: Tensor, residual: Tensor | None, relu: bool) -> Tensor:
     """relu(y + residual); without gradients in the memory of y, because a fresh page costs a CPU more than a sum."""
-    plain = torch.is_grad_enabled()
+    gradients = torch.is_grad_enabled()
     if residual is not None:
-        y = y + residual if plain or y.dtype != residual.dtype else y.add_(residual)
-    return F.relu(y, inplace=not plain) if relu else y
+        y = y + residual if gradients or y.dtype != residual.dtype else y.add_(residual)
+    return F.relu(y, inplace=not gradients) if relu else y
 
 
 def _cudnn_relu(c: Convolution) -> Tensor:
     stride, padding = (c.stride, c.stride), (c.padding, c.padding)
     return torch.cudnn_convolution_relu(c.x, c.weight, c.bias, stride, padding, (1, 1), 1)
-
-
-def _cudnn_add(c: Convolution) -> Tensor:
-    assert c.bias is not None, "only these are suited"
-    return cudnn.conv_add(c.x, c.weight, c.bias, c.residual, c.stride, c.padding)
 
 
 def _conv_then_sum(c: Convolution) -> Tensor:
@@ -153,10 +126,8 @@ def _suits_triton_rgb(call: Call, here: Environment) -> bool:
 
 
 def _suits_triton(call: Call, here: Environment) -> bool:
-    if not _keeps_size(call) or call.inputs not in (16, 32, 64):
-        return False
     equal = call.inputs == call.outputs and (call.inputs <= 32 or call.pixels <= SMALL_PICTURE)
-    return equal or call.outputs == 3
+    return _keeps_size(call) and call.inputs in (16, 32, 64) and (equal or call.outputs == 3)
 
 
 def _suits_cudnn_add(call: Call, here: Environment) -> bool:
@@ -173,28 +144,23 @@ CONVOLUTION = Table(
     Kernel("triton-rgb", lambda c: _triton().conv_from_rgb(*c[:3]), _suits_triton_rgb, "triton"),
     Kernel("triton", lambda c: _triton().conv(*c[:5]), _suits_triton, "triton"),
     Kernel("cudnn-relu", _cudnn_relu, lambda call, here: call.relu and call.bias and not call.residual),
-    Kernel("cudnn-add", _cudnn_add, _suits_cudnn_add, "cudnn"),
+    Kernel("cudnn-add", lambda c: cudnn.conv_add(*c[:4], *c[5:]), _suits_cudnn_add, "cudnn"),
     Kernel("conv-then-sum", _conv_then_sum),
 )
 
 
 def conv_transpose(layer: nn.ConvTranspose2d, x: Tensor) -> Tensor:
     """layer(x)"""
-    here = environment(x, layer.weight)
+    here = dispatch.environment(x, layer.weight)
     if here is None:
-        return _native_transpose(layer, x, layer.bias)
+        return _transpose(layer, x, layer.bias)
     inputs, outputs = layer.weight.shape[:2]
-    call = Call(inputs, outputs, pixels=whole_pixels(x))
-    return choose(TRANSPOSED, call, here).run(layer, x, layer.bias)
+    return choose(TRANSPOSED, Call(inputs, outputs, pixels=dispatch.whole_pixels(x)), here).run(layer, x)
 
 
-def _native_transpose(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Tensor:
-    stride, padding, more = layer.stride, layer.padding, layer.output_padding
-    return F.conv_transpose2d(x, layer.weight, bias, stride, padding, more, layer.groups, layer.dilation)  # type: ignore[arg-type]
-
-
-def _transpose_then_sum(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Tensor:
-    return _sum(_native_transpose(layer, x, None), bias, None)
+def _transpose(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Tensor:
+    more: tuple[Any, ...] = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
+    return F.conv_transpose2d(x, layer.weight, bias, *more)
 
 
 def _too_small_transpose(call: Call, here: Environment) -> bool:
@@ -202,26 +168,17 @@ def _too_small_transpose(call: Call, here: Environment) -> bool:
 
 
 TRANSPOSED = Table(
-    Kernel("native", _native_transpose, _too_small_transpose),
-    Kernel("transpose-then-sum", _transpose_then_sum),
+    Kernel("native", lambda layer, x: _transpose(layer, x, layer.bias), _too_small_transpose),
+    Kernel("transpose-then-sum", lambda layer, x: _sum(_transpose(layer, x, None), layer.bias)),
 )
 
 
-def _sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
-    """y + bias + residual, in the memory of y."""
-    here = environment(y, y)
-    call = Call(outputs=y.shape[1], bias=bias is not None, dense=dense(y, residual))
-    kernel = SUM.kernels[-1] if here is None else choose(SUM, call, here)
-    return kernel.run(y, bias, residual)
-
-
-def _suits_triton_sum(call: Call, here: Environment) -> bool:
-    return call.bias and call.outputs % 8 == 0 and call.dense
-
-
-def _triton_sum(y: Tensor, bias: Tensor, residual: Tensor | None) -> Tensor:
-    _triton().add_(y, bias, residual)
-    return y
+def _sum(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
+    """y + bias + residual, in the memory of y; only for what `dispatch.environment` is not None for."""
+    here = dispatch.environment(y, y)
+    assert here is not None
+    call = Call(outputs=y.shape[1], bias=bias is not None, dense=dispatch.dense(y, residual))
+    return choose(SUM, call, here).run(y, bias, residual)
 
 
 def _native_sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
@@ -229,8 +186,12 @@ def _native_sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tens
     return y if residual is None else y.add_(residual)
 
 
+def _suits_triton_sum(call: Call, here: Environment) -> bool:
+    return call.bias and call.outputs % 8 == 0 and call.dense
+
+
 SUM = Table(
-    Kernel("triton", _triton_sum, _suits_triton_sum, "triton"),
+    Kernel("triton", lambda y, *added: _triton().add_(y, *added), _suits_triton_sum, "triton"),
     Kernel("native", _native_sum),
 )
 
@@ -240,22 +201,21 @@ def select(found: Tensor, query: Tensor, key: Tensor, filter_: nn.Sequential) ->
 
     `filter_` is linear, ReLU, linear, ReLU, linear.
     """
-    layers = [x for x in filter_ if isinstance(x, nn.Linear)]
-    here = environment(found, layers[0].weight)
-    kernel = SELECTION.kernels[-1] if here is None else choose(SELECTION, Call(found.shape[2]), here)
-    return kernel.run(found, query, key.mean(1, keepdim=True), filter_)
+    mean = key.mean(1, keepdim=True)
+    here = dispatch.environment(found, next(filter_.parameters()))
+    if here is None:
+        return _native_select(found, query, mean, filter_)
+    return choose(SELECTION, Call(found.shape[2]), here).run(found, query, mean, filter_)
 
 
 def _native_select(found: Tensor, query: Tensor, mean: Tensor, filter_: nn.Sequential) -> Tensor:
-    score = (query * mean).sum(2, keepdim=True)
-    return torch.sigmoid(filter_(score)) * found
+    return torch.sigmoid(filter_((query * mean).sum(2, keepdim=True))) * found
 
 
 def _triton_select(found: Tensor, query: Tensor, mean: Tensor, filter_: nn.Sequential) -> Tensor:
-    found = found.contiguous()
     layers = [(x.weight, x.bias) for x in filter_ if isinstance(x, nn.Linear)]
-    _triton().select_(found, query, mean, layers)
-    return found
+    y: Tensor = _triton().select_(found.contiguous(), query, mean, layers)
+    return y
 
 
 SELECTION = Table(

@@ -1,6 +1,6 @@
-"""Between the host's memory and a device's, beside other work.
+"""CUDA streams: copies between the host's memory and a GPU's while the GPU computes, and two computations at a time.
 
-Only page-locked memory can be copied that way, and only by streams of their own do the copies run while a GPU computes.
+A copy runs while the GPU computes only from or to page-locked memory, and only on a stream of its own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ A = TypeVar("A")
 
 
 def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory of the host for what goes to the device or comes from it."""
+    """A buffer in the host's memory for copies to and from the device."""
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
 
 def upload(tensors: Tensors, device: torch.device) -> Tensors:
-    """Begin to copy to the device, whose next steps wait for it and the host does not."""
+    """Begin to copy to the device. Its next kernels wait for the copy; the host does not."""
     if device.type != "cuda":
         return tuple(x.to(device) for x in tensors)
     here, (copying, _) = torch.cuda.current_stream(device), _streams(device)
@@ -35,7 +35,7 @@ def upload(tensors: Tensors, device: torch.device) -> Tensors:
 
 
 def fetch(tensors: Tensors) -> Callable[[], Tensors]:
-    """Begin to copy to the host; the function waits until it is done."""
+    """Begin to copy to the host; the returned function waits until the copy is done."""
     device = tensors[0].device
     if device.type != "cuda":
         return lambda: tensors
@@ -46,7 +46,7 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
         for mine, x in zip(here, tensors, strict=True):
             mine.copy_(x, non_blocking=True)
             x.record_stream(copying)
-    # A host that waits must not keep a processor busy with asking: the codecs need them all.
+    # A blocking event: a host that polled would keep a core busy, and the codecs need all of them.
     ready: torch.cuda.Event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
     ready.record(copying)
 
@@ -59,14 +59,14 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
 
 @cache
 def _streams(device: torch.device) -> tuple[torch.cuda.Stream, torch.cuda.Stream]:
-    """For copies up and for copies down: a GPU has an engine for each direction."""
+    """A stream for copies to the GPU and one for copies from it: the GPU has a copy engine for each direction."""
     return torch.cuda.Stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def side_by_side(
     first: Callable[[], A], second: Callable[[], list[Tensor]], device: torch.device
 ) -> tuple[A, list[Tensor]]:
-    """Both results. On a CUDA device each piece has a stream of its own: a recurrence alone cannot fill a GPU."""
+    """Both results. On a GPU each function has a stream of its own, because one recurrence cannot fill it."""
     if device.type != "cuda":
         return first(), second()
     here = torch.cuda.current_stream(device)

@@ -1,4 +1,4 @@
-"""Kernels for what PyTorch runs in several passes over memory. Import this only where Triton is installed."""
+"""Kernels in Triton for what PyTorch runs in several passes over memory. Import this only where Triton is installed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,16 @@ SUM_TILE = 4096
 PIXELS = 128
 """Pixels that one program convolves."""
 TOKENS = 64
-"""Tokens that one program judges."""
+"""Tokens that one program scales."""
 TAPS = 32
-"""Inputs of a 3x3 convolution of three channels, 27, and its bias, filled up to a power of two."""
+"""Inputs of a 3x3 convolution of three channels, 27, and its bias, padded to a power of two."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum(  # type: ignore[no-untyped-def]
-    y,
-    bias,
-    residual,
-    pixels,
-    CHANNELS: tl.constexpr,
-    WIDE: tl.constexpr,
-    HIGH: tl.constexpr,
-    ADD: tl.constexpr,
-):
+    y, bias, residual, pixels,
+    CHANNELS: tl.constexpr, WIDE: tl.constexpr, HIGH: tl.constexpr, ADD: tl.constexpr
+):  # fmt: skip
     rows = tl.program_id(0) * HIGH + tl.arange(0, HIGH)
     columns = tl.program_id(1) * WIDE + tl.arange(0, WIDE)
     at = rows.to(tl.int64)[:, None] * CHANNELS + columns[None, :]
@@ -38,7 +32,7 @@ def _sum(  # type: ignore[no-untyped-def]
     tl.store(y + at, total.to(y.dtype.element_ty), mask=inside)
 
 
-def add_(y: Tensor, bias: Tensor, residual: Tensor | None) -> None:
+def add_(y: Tensor, bias: Tensor, residual: Tensor | None) -> Tensor:
     """y += bias + residual. All channels-last and dense; the number of channels is a multiple of 8."""
     channels = y.shape[1]
     wide = min(channels & -channels, 128)  # the largest power of two that divides it
@@ -49,6 +43,7 @@ def add_(y: Tensor, bias: Tensor, residual: Tensor | None) -> None:
         _sum[grid](
             y, bias, y if residual is None else residual, pixels, channels, wide, high, residual is not None
         )
+    return y
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -74,8 +69,8 @@ def _from_rgb(  # type: ignore[no-untyped-def]
 def conv_from_rgb(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A 3x3 convolution of pictures (N, 3, H, W), channels-last, to 16, 32, 64 or 128 channels.
 
-    cuDNN fills three channels up to eight before it starts. Here a pixel's 27 neighbours are one row of a matrix
-    product, and the bias is its 28th number.
+    cuDNN pads three channels to eight. Here the 27 inputs of a pixel are one row of a matrix product, and a 28th, which
+    is 1, is multiplied by the bias.
     """
     N, _, H, W = x.shape
     channels = weight.shape[0]
@@ -90,22 +85,10 @@ def conv_from_rgb(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _conv(  # type: ignore[no-untyped-def]
-    x,
-    weight,
-    bias,
-    residual,
-    y,
-    height,
-    width,
-    pixels,
-    INPUTS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BIAS: tl.constexpr,
-    ADD: tl.constexpr,
-    RELU: tl.constexpr,
-    PIXELS: tl.constexpr,
-):
+    x, weight, bias, residual, y, height, width, pixels,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, COLUMNS: tl.constexpr,
+    BIAS: tl.constexpr, ADD: tl.constexpr, RELU: tl.constexpr, PIXELS: tl.constexpr,
+):  # fmt: skip
     here = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     row, column = (here // width) % height, here % width
     # A matrix product has at least 16 columns: with fewer outputs the rest are zeros that are not stored.
@@ -162,20 +145,9 @@ def conv(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _select(  # type: ignore[no-untyped-def]
-    query,
-    mean,
-    found,
-    w1,
-    b1,
-    w2,
-    b2,
-    w3,
-    b3,
-    tokens,
-    CHANNELS: tl.constexpr,
-    HIDDEN: tl.constexpr,
-    TOKENS: tl.constexpr,
-):
+    query, mean, found, w1, b1, w2, b2, w3, b3, tokens,
+    CHANNELS: tl.constexpr, HIDDEN: tl.constexpr, TOKENS: tl.constexpr,
+):  # fmt: skip
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     channel = tl.arange(0, CHANNELS)
     inside = (token < tokens)[:, None]
@@ -197,8 +169,8 @@ def _select(  # type: ignore[no-untyped-def]
     tl.store(found + at, value.to(found.dtype.element_ty), mask=inside)
 
 
-def select_(found: Tensor, query: Tensor, mean: Tensor, layers: list[tuple[Tensor, Tensor]]) -> None:
-    """found *= sigmoid(FC(query . mean)): what SNLA does with S_Sel, for (B, N, C) tokens in one piece.
+def select_(found: Tensor, query: Tensor, mean: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """found *= sigmoid(FC(query . mean)), SNLA's product with S_Sel, for contiguous (B, N, C) tokens.
 
     `layers` are weight and bias of the three linear layers, 1 -> 64 -> 64 -> 1; `mean` is (B, 1, C).
     """
@@ -208,3 +180,4 @@ def select_(found: Tensor, query: Tensor, mean: Tensor, layers: list[tuple[Tenso
         _select[(triton.cdiv(N, TOKENS), B)](
             query, mean, found, w1, b1, w2, b2, w3, b3, N, C, w2.shape[0], TOKENS
         )
+    return found

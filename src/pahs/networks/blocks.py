@@ -9,14 +9,14 @@ from pahs.kernels import ops
 
 
 class Conv(nn.Conv2d):
-    """A convolution whose bias costs little extra on a GPU."""
+    """A convolution; on a GPU its bias is fused."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ops.conv(self, x)
 
 
 class ConvTranspose(nn.ConvTranspose2d):
-    """A transposed convolution whose bias costs little extra on a GPU."""
+    """A transposed convolution; on a GPU its bias is added in one pass."""
 
     def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
         return ops.conv_transpose(self, x) if output_size is None else super().forward(x, output_size)
@@ -49,7 +49,7 @@ def residual_blocks(count: int, channels: int) -> nn.Sequential:
 
 
 class SplitConv(nn.Conv2d):
-    """A 3x3 convolution over the concatenation [a, b] whose two halves can be computed apart.
+    """A 3x3 convolution over the concatenation [a, b] whose two halves can be computed separately.
 
     conv([a, b]) = conv_a(a) + conv_b(b), because a convolution is linear. Inside a recurrence this means
     that the half which does not depend on the state is computed once, ahead, for many frames.
