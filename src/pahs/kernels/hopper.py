@@ -23,8 +23,7 @@ from pahs.files import cache_folder, write_whole
 CHANNELS = (64, 32, 16)
 CAPABILITY = (9, 0)
 ROWS, COLUMNS, PLACE = 30, 8, 64
-"""Rows and columns of a tile, in places, and the numbers of a place, which is one or more neighbouring pixels: as in the
-source."""
+"""A tile's rows and columns of places, and the numbers of a place, which is one or more neighbouring pixels."""
 THREADS = 288
 SHARED_MEMORY = 1024 + 9 * 8192 + 2 * (ROWS + 2) * (COLUMNS + 2) * 128 + 2 * ROWS * COLUMNS * 128 + 64
 TYPES = {torch.float16: 6, torch.bfloat16: 9}
@@ -101,7 +100,7 @@ def conv(
 def tensor_map(
     dtype: torch.dtype, address: int, size: tuple[int, ...], box: tuple[int, ...]
 ) -> tuple[ctypes.Array[Any], object]:
-    """The copy engine's description of a tensor, innermost dimension first, and the memory that holds the description."""
+    """The copy engine's description of a tensor, innermost dimension first, and the memory that holds it."""
     memory = create_string_buffer(128 + 63)
     made = (ctypes.c_char * 128).from_buffer(memory, -ctypes.addressof(memory) % 64)
     strides = [2 * size[0], 2 * size[0] * size[1], 2 * size[0] * size[1] * size[2]]

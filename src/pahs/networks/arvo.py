@@ -37,7 +37,7 @@ class ARVoConfig:
     trunk_blocks: int = 19
     """Residual blocks after aggregation."""
     global_skip: bool = True
-    """Add the reference frame to what the network returns: it learns what to change."""
+    """Add the reference frame to the output: the network learns what to change."""
 
     def __post_init__(self) -> None:
         if self.width < 6:

@@ -243,5 +243,5 @@ class EDVR(Deblurrer):
 
 
 def whole(pixels: int) -> int:
-    """Rounded up to whole pixels of the coarsest level."""
+    """The halo, rounded up to whole pixels of the coarsest level."""
     return -(-pixels // 16) * 16

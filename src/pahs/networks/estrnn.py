@@ -82,7 +82,7 @@ class DenseStack(nn.Module):
 
 
 class Attention(nn.Module):
-    """Global spatio-temporal attention: what each neighbour adds to the centre, gated by what both are like overall."""
+    """Global spatio-temporal attention: each neighbour adds to the centre, gated by the global means of both."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

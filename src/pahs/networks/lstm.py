@@ -59,7 +59,7 @@ class Gates(nn.Module):
         self.conv = conv(inputs + hidden, 4 * hidden, kernel)
 
     def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        # The half that reads x is not computed ahead: it would be five times as large as x, for every frame in flight.
+        # The half that reads x is not computed ahead: it would be five times as large as x, for every frame in the queue.
         i, f, o, g = self.conv(torch.cat([x, h], 1)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
@@ -121,7 +121,7 @@ class LSTM(Deblurrer):
         return (zero, zero) if self.refiner is None else (zero, zero, zero)
 
     def reconstruct(self, latents: Tensors) -> Tensor:
-        """From h, or from f_L where the recurrence has computed it already."""
+        """The decoder reads h, or f_L where the recurrence has computed it already."""
         frames, latent = latents
         f_L = per_frame(self.residual, latent) if self.refiner is None else latent
         image = per_frame(self.decoder, f_L).to(frames.dtype)

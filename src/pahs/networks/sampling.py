@@ -1,4 +1,4 @@
-"""Where a windowed network looks: other frames of the video, and other places of a picture.
+"""How a windowed network reads other frames of the video and other pixels of a picture.
 
 Time: `timeline` lays a chunk of a clip out with the neighbours that its first and last frames need.
 Space: warping, cost volume, modulated deformable convolution and correlation, in plain torch, so that they run
@@ -95,9 +95,9 @@ def correlation_gather(reference: Tensor, neighbour: Tensor, pool: int) -> Tenso
     as query and the pooled neighbour as key and value, and the N x N volume is never built.
     """
     if pool > 1:
-        # Cells cut off by the border average what they have.
+        # A cell that the border cuts off averages the pixels it has.
         neighbour = F.avg_pool2d(neighbour, pool, ceil_mode=True, count_include_pad=False)
-    # Channels last and contiguous: otherwise the kernels that do without the volume refuse the tensors.
+    # Channels last and contiguous: the kernels that need no volume take no other tensors.
     query = reference.flatten(2).transpose(1, 2).contiguous()[:, None]
     cells = neighbour.flatten(2).transpose(1, 2).contiguous()[:, None]
     gathered = F.scaled_dot_product_attention(query, cells, cells, scale=1 / math.sqrt(query.shape[-1]))

@@ -27,7 +27,7 @@ from pahs.networks.fac import filter_adaptive_conv
 from pahs.networks.refine import RefineConfig, Refiner
 
 SLOPE = 0.1
-"""Of every LeakyReLU."""
+"""Slope of every LeakyReLU."""
 BLOCKS = 2
 """Residual blocks at every scale and in both kernel branches."""
 
@@ -156,5 +156,5 @@ class STFAN(Deblurrer):
         return torch.cat([d, a], 1)
 
     def reconstruct(self, latents: Tensors) -> Tensor:
-        """Nothing is left to do: the next frame has needed this one already."""
+        """The latents as they are: `propagate` has restored the frames, because each needs the one before."""
         return latents[0]

@@ -39,7 +39,7 @@ class TSPConfig:
     blocks: int = 3
     """Residual blocks of each of the six stages."""
     global_skip: bool = False
-    """Add the middle frame to what the net returns: it learns what to change. Not in the published network."""
+    """Add the middle frame to the output: the network learns what to change. Not in the published network."""
     flow: PWCConfig = field(default_factory=PWCConfig)
     """PWC-Net."""
 
@@ -72,7 +72,7 @@ class RestorationNet(nn.Module):
 
     @property
     def precision(self) -> torch.dtype:
-        """What the weights are stored in."""
+        """The type of the weights."""
         return next(self.parameters()).dtype
 
     def forward(self, x: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ def sharpness_prior(middle: Tensor, warped: Tensors, inside: Tensors) -> Tensor:
 
 
 def smooth(image: Tensor) -> Tensor:
-    """5x5 mean; at the border, of the pixels there are."""
+    """5x5 mean; at the border, the mean of the pixels inside."""
     return F.avg_pool2d(image.detach(), 5, stride=1, padding=2, count_include_pad=False)
 
 
