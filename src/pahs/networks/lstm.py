@@ -59,7 +59,7 @@ class Gates(nn.Module):
         self.conv = conv(inputs + hidden, 4 * hidden, kernel)
 
     def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        # The half that reads x is not computed ahead: it would be five times as large as x, for every frame in the queue.
+        # The half that reads x is not computed ahead: the queue would hold five times as much for every frame.
         i, f, o, g = self.conv(torch.cat([x, h], 1)).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         return torch.sigmoid(o) * torch.tanh(c), c
