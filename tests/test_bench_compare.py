@@ -42,7 +42,7 @@ def test_one_command_measures_both_and_the_file(narrow, tmp_path, capsys):
     out, err = capsys.readouterr()
     rows = table(out)
     literal, windows, ours = (
-        rows[name] for name in ("literal reference", "the same windows, our way", "ours")
+        rows[name] for name in ("literal reference", "ours, the reference's windows", "ours")
     )
     assert "literal reference: " in err
     assert literal[3] == "1.00"
@@ -89,7 +89,7 @@ def test_a_lower_precision_is_compared_with_our_own_float32(narrow):
         ("literal reference", "fp32", False, ""),
         ("literal reference, TF32", "fp32", True, "literal reference"),
         ("literal, features kept", "fp32", False, "literal reference"),
-        ("the same windows, our way", "fp32", False, "literal reference"),
+        ("ours, the reference's windows", "fp32", False, "literal reference"),
         ("ours", "fp32", False, "literal reference"),
         ("ours, bf16", "bf16", False, "ours"),
     ]

@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 
 from pahs.benchmarks import compare, stages
 from pahs.benchmarks.reference import literal_stream
-from pahs.benchmarks.stages import Work, count, count_literal, count_work
+from pahs.benchmarks.stages import Work, count_literal, count_work
 from pahs.engine import plan, stream
-from pahs.evaluation.flops import flops_per_frame
+from pahs.evaluation.flops import count, flops_per_frame
 from pahs.networks import PAHS, PRESETS, PAHSConfig
 
 CONVOLUTIONS = (torch.conv2d, torch.conv_transpose2d)

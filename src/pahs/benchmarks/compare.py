@@ -1,7 +1,7 @@
 """`pahs bench --reference`: the paper's inference as it is written, and ours, in one run.
 
-Both have the same weights and the same frames, and both are timed in the middle of a long video: what a first or a
-last frame saves is in no figure.
+Both have the same weights and the same frames, and both are timed in the middle of a long video, so that the first and
+last frames, which cost less, do not count.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from pahs.runtime import weights
 from pahs.runtime.precision import DTYPES
 
 HELD = 24
-"""Frames of the clip that goes round and round."""
+"""Frames of the clip that is repeated to make a long video."""
 FEW = 2
-"""Frames that a slow contender is warmed up on, which are the ones compared; it is timed on no fewer."""
+"""A slow contender is warmed up on this many frames, which are also compared, and timed on at least as many."""
 
 SHORT = 16
-"""Frames of a chunk in float32; a lower precision is compared over one such chunk."""
+"""Chunk length in float32, where longer chunks would take too much time; lower precisions are compared over one."""
 
 LITERAL, KEPT, OURS = "literal reference", "literal, features kept", "ours"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to run the network, and what came of it."""
+    """One variant of running the network, and its measurements."""
 
     name: str
     precision: str
     flops: float
-    """Per frame, counted."""
+    """Counted operations per frame."""
     matrix_rate: float
     """Operations per second that the device reaches in a large matrix product of this precision."""
     frames: int
@@ -60,7 +60,7 @@ class Contender:
     """Frames that were compared."""
     max_difference: float | None = None
     psnr: float | None = None
-    """In dB; None where nothing differs."""
+    """In dB over all compared frames; None where nothing differs."""
 
     @property
     def speed(self) -> float:
@@ -68,7 +68,7 @@ class Contender:
 
     @property
     def floor(self) -> float:
-        """Frames per second if all operations ran at the rate of a matrix product."""
+        """The arithmetic limit: frames per second if all operations ran at the rate of a matrix product."""
         return self.matrix_rate / self.flops
 
 
@@ -88,7 +88,7 @@ class Comparison:
 
     model: str
     weights: str
-    """Where they come from."""
+    """Bundled, from a file or random."""
     look_ahead: int
     contenders: tuple[Contender, ...]
     """The literal reference first, the network as `pahs deblur` runs it last."""
@@ -103,7 +103,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Trial:
-    """How one contender is run."""
+    """The settings of one contender."""
 
     name: str
     precision: str
@@ -111,16 +111,16 @@ class Trial:
     flops: float
     """Per frame of a long video."""
     step: int = 1
-    """Frames that come at once: times are taken over multiples of it."""
+    """Frames that one backward sweep restores: times are taken over multiples of it."""
     channels_last: bool = True
     tf32: bool = False
     against: str = ""
     compared: Callable[[PAHS, Iterator[Tensor]], Iterator[Tensor]] | None = None
-    """What is compared, if that is not the stream that is timed: chunks of another length see another future."""
+    """The stream that is compared, if not the timed one: in chunks of another length, outputs see another future."""
 
 
 def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
-    """From the literal reference to what was asked for, one change after the other."""
+    """From the literal reference to the settings asked for, one change after the other."""
     literal, kept = (count_literal(network, config.height, config.width, keep) for keep in (False, True))
     ahead = network.contract.look_ahead
     single = work.frame(1 + ahead)
@@ -128,7 +128,7 @@ def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
     chosen = [
         Trial(LITERAL, "fp32", literal_stream, literal, channels_last=False),
         Trial(KEPT, "fp32", literal_kept, kept, channels_last=False, against=LITERAL),
-        Trial("the same windows, our way", "fp32", one_window, single, against=LITERAL),
+        Trial("ours, the reference's windows", "fp32", one_window, single, against=LITERAL),
     ]
     if config.device.startswith("cuda"):
         chosen.insert(1, replace(chosen[0], name=f"{LITERAL}, TF32", tf32=True, against=LITERAL))
@@ -143,22 +143,22 @@ def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
 
 
 def literal_kept(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """The literal reference, but for features that one window leaves to the next."""
+    """The literal reference, with features kept from one window to the next."""
     return literal_stream(network, frames, keep_features=True)
 
 
 def one_window(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Our engine with the reference's windows: its frames must be the same."""
+    """Our engine with one backward sweep per frame: its frames must be the reference's."""
     return stream(network, frames, chunk=1, scene_cuts=False)
 
 
 def short_chunks(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Chunks that cost little time even in float32."""
+    """Our engine with chunks that take little time even in float32."""
     return stream(network, frames, chunk=SHORT, scene_cuts=False)
 
 
 def chunks(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Our engine as `pahs deblur` runs it: a frame may see more of the future than it must."""
+    """Our engine as `pahs deblur` runs it: most outputs see more future frames than the look-ahead."""
     return stream(network, frames, scene_cuts=False)
 
 
@@ -193,7 +193,7 @@ def compare(
             flops = trial.flops
             if trial is plan[-1]:
                 stages = time_stages(placed, outputs, frames, work, device)
-                flops = sum(stage.flops for stage in stages)  # memory may have made chunks shorter
+                flops = sum(stage.flops for stage in stages)  # chunks are shorter where memory is short
             rate = matrix_rate(device, DTYPES[trial.precision])
             precision = "tf32" if trial.tf32 else trial.precision
             row = Contender(trial.name, precision, flops, rate, frames, seconds, peak)
@@ -227,7 +227,7 @@ def load(model: str) -> tuple[PAHS, str]:
 
 
 def time_stream(outputs: Iterator[Tensor], step: int, config: BenchConfig) -> tuple[int, float]:
-    """Frames that were timed and the seconds they took, as far as time allows; the stream must be warm."""
+    """Frames that were timed, as many as time allows, and the seconds they took; the stream must be warmed up."""
     device = torch.device(config.device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -240,7 +240,7 @@ def time_stream(outputs: Iterator[Tensor], step: int, config: BenchConfig) -> tu
 def time_stages(
     network: PAHS, outputs: Iterator[Tensor], frames: int, work: Work, device: torch.device
 ) -> tuple[Stage, ...]:
-    """What the stages take for the next frames, per frame, and what is left for the queues between them."""
+    """Seconds per frame of each stage over the next frames; the rest of the time is that of queues and copies."""
     with stopwatch(network, device) as laps:
         total = take(outputs, frames, device)
     swept = laps.swept / laps.kept
@@ -251,7 +251,7 @@ def time_stages(
 
 
 def differ(row: Contender, against: str, these: list[Tensor], those: list[Tensor]) -> Contender:
-    """The row with what its frames have against another one's."""
+    """The row with the difference of its frames from another contender's."""
     pairs = list(zip(these, those, strict=False))
     errors = [(a.double() - b.double()).abs_() for a, b in pairs]
     mean = sum(float(x.square().mean()) for x in errors) / len(errors)
@@ -265,7 +265,7 @@ def differ(row: Contender, against: str, these: list[Tensor], those: list[Tensor
 
 
 def markdown(result: Comparison) -> str:
-    """The tables, and below them what they were measured with."""
+    """The tables, and the conditions of their measurement."""
     lines = [
         "| what | precision | frames timed | frames/s | times the reference | GFLOPs a frame "
         "| arithmetic limit (frames/s) | share of it | peak GiB | max difference | PSNR (dB) |",

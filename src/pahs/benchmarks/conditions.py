@@ -22,27 +22,27 @@ from pahs.runtime.precision import DTYPES, choose_dtype
 Say = Callable[[str], None]
 """Takes a line on how the measurement proceeds."""
 PIXELS_PER_FRAME = 5
-"""How far the texture moves from one frame to the next."""
+"""Distance that the texture moves from one frame to the next."""
 
 
 @dataclass(frozen=True)
 class BenchConfig:
-    """What every network is given."""
+    """The settings of a measurement, the same for every network."""
 
     width: int = 1280
     height: int = 720
     frames: int = 32
-    """Length of the clip at most."""
+    """The clip has at most this many frames."""
     seconds: float = 2.0
     """A network that would need longer for the clip is timed on the first frames of it."""
     device: str = "auto"
     precision: str = "auto"
     memory: float | None = None
-    """GiB of a GPU's memory to use at most."""
+    """At most this much of the GPU's memory is used, in GiB."""
 
     @property
     def limit(self) -> str:
-        """The option that sets `memory`."""
+        """The command's option that sets `memory`, with a space before it."""
         return "" if self.memory is None else f" --memory {self.memory:g}"
 
     def __post_init__(self) -> None:

@@ -27,7 +27,7 @@ TRIES = 3
 HELD = 256
 """At most this many frames of a file are held in memory to time the single stages."""
 LOOP = 64
-"""Different frames of a clip that is made for the measurement."""
+"""Different frames in a clip that is made for the measurement."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class FileRates:
     frames: int
     """Frames of the file."""
     held: int
-    """Frames that the single stages were timed on: the first ones."""
+    """First frames of the file, on which the single stages were timed."""
     decode: float
     restore: float
-    """Colour conversion both ways, and the network."""
+    """Colour conversion to RGB and back, and the network."""
     encode: float
     file_to_file: float
-    """As `pahs deblur` runs it, with all three at the same time."""
+    """As in `pahs deblur`, which runs the three stages at the same time."""
 
     @property
     def slowest(self) -> float:
@@ -55,7 +55,7 @@ class FileRates:
 
 @dataclass(frozen=True)
 class Video:
-    """What is to be measured from file to file."""
+    """A video that is measured from file to file."""
 
     path: Path
     option: str
@@ -94,7 +94,7 @@ def file_report(model: str, video: Video, config: BenchConfig, say: Say) -> tupl
 
 
 def check_file(file: Path) -> None:
-    """Refuse what cannot be measured before anything slow has run."""
+    """Refuse an unusable file before anything slow has run."""
     if not file.is_file():
         raise PahsError(f"--file {file}: no such video file")
     check_pyav("--file")
@@ -118,7 +118,7 @@ def make_clip(path: Path, frames: int, width: int, height: int) -> None:
 
 
 def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
-    """Each stage alone, then the whole; the written videos are thrown away."""
+    """Time each stage alone and then all together; the written videos are deleted."""
     from pahs.deblur import DeblurOptions, deblur
     from pahs.video import Frame, VideoReader, VideoWriter
     from pahs.video.batches import batch_size, changed, in_batches

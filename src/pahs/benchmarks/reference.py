@@ -1,13 +1,13 @@
-"""PAHS inference exactly as the paper writes it: what our engine is compared with, and an oracle for it.
+"""PAHS inference exactly as the paper writes it: the baseline of our benchmarks, and an oracle for our engine.
 
-    one frame at a time, eager, in the precision of the weights (the paper's: float32)
-    every convolution over the concatenation it is written over: nothing is computed ahead
-    the whole N x N attention map: softmax(q k^T), pooled over the keys, its rows scaled, times v
-    for every output frame the backward path starts anew, `look_ahead` frames in the future, with the whole cell: a cell
-    begins with its feature extractor, so a frame is extracted again for every window it is in
+- It restores one frame at a time, eager, in the precision of the weights (the paper's: float32).
+- Every convolution runs over the concatenation that the paper writes; nothing is hoisted out of the recurrence.
+- The whole N x N attention map is built: softmax(q k^T), pooled over the keys, its rows scaled, times v.
+- For every output frame a new backward sweep starts `look_ahead` frames in the future. It runs the whole cell, which
+  begins with its feature extractor, so a frame is extracted again for every window that contains it.
 
-The forward state is carried over the video. A first thing that anybody would do is to keep the backward features of a
-frame from one window to the next; `keep_features` does that and changes nothing else.
+The forward state is carried over the video. An obvious improvement is to keep the backward features of a frame from one
+window to the next; `keep_features` does this and changes nothing else.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ State = tuple[Tensor, Tensor]
 
 @dataclass
 class Seen:
-    """A frame that waits for its future."""
+    """A frame in the window, with its features if they are kept."""
 
     image: Tensor
     """(1, 3, H, W), padded."""
     back: Tensor | None = None
-    """f_B for the backward cell, where it is kept."""
+    """f_B for the backward cell, if it is kept."""
 
 
 def literal_stream(
     network: PAHS, frames: Iterable[Tensor], look_ahead: int | None = None, keep_features: bool = False
 ) -> Iterator[Tensor]:
-    """Deblur (3, H, W) frames: what `engine.stream(network, frames, chunk=1, scene_cuts=False)` gives."""
+    """Deblur (3, H, W) frames; equals `engine.stream(network, frames, chunk=1, scene_cuts=False)`."""
     chosen = network.config.look_ahead if look_ahead is None else look_ahead
     delay = chosen if network.backward_cell is not None else 0
     window: deque[Seen] = deque()
@@ -71,7 +71,7 @@ def padded(network: PAHS, frame: Tensor) -> Tensor:
 def restore(
     network: PAHS, window: Iterable[Seen], state: State | None, keep_features: bool
 ) -> tuple[Tensor, State]:
-    """The first frame of the window, and the forward state after it."""
+    """The first frame of the window restored, and the forward state after it."""
     seen = list(window)
     shared = network.config.shared_extractor and seen[0].back is not None
     f_B = seen[0].back if shared else network.forward_extractor(seen[0].image)
@@ -92,7 +92,7 @@ def restore(
 
 
 def step(cell: Cell, f_B: Tensor, state: State | None) -> State:
-    """One frame of one direction; the states before the first frame are zero."""
+    """One step of one direction; the states before the first frame are zero."""
     if state is None:
         state = torch.zeros_like(f_B), torch.zeros_like(f_B[:, : cell.hidden])
     h = refine(cell.refiner, f_B, *state)
@@ -119,7 +119,7 @@ def ping_pong(pprnn: PPRNN, f_B: Tensor, f_L: Tensor, h: Tensor) -> Tensor:
 
 
 def select(snla: SNLA, f_B: Tensor, h: Tensor) -> Tensor:
-    """Algorithm 2 of the supplement: the map is built, pooled, scaled and used as it is written."""
+    """Algorithm 2 of the supplement, step by step: the map is built, pooled, scaled and multiplied by v."""
     q, k, v = (
         x.flatten(2).transpose(1, 2)
         for x in (snla.to_query(f_B if snla.query == "frame" else h), snla.to_key(h), snla.to_value(h))

@@ -1,4 +1,4 @@
-"""`pahs bench --scaling`: speed and memory of one network over the frame size and over the video's length."""
+"""`pahs bench --scaling`: speed and memory of one network over frame size and video length."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ HELD = 24
 
 @dataclass(frozen=True)
 class Point:
-    """One video: how large, how long, how fast, and the most memory."""
+    """The measurements of one video."""
 
     width: int
     height: int
     frames: int
     seconds: float
     peak_bytes: int | None
-    """Weights included, the clip not; None on a CPU."""
+    """Most memory in use, weights included, the clip not; None on a CPU."""
 
     @property
     def speed(self) -> float:
@@ -47,9 +47,9 @@ class Scaling:
 
     model: str
     sizes: tuple[Point, ...]
-    """The same length, larger and larger."""
+    """Videos of the same length and growing frame size."""
     lengths: tuple[Point, ...]
-    """The largest of the sizes, longer and longer."""
+    """Videos of the largest size and growing length."""
     conditions: str
 
 

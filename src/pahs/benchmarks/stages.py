@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,15 +10,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from pahs.benchmarks.conditions import wait
 from pahs.benchmarks.reference import literal_stream
+from pahs.evaluation.flops import count, without_values
 from pahs.networks import PAHS, Deblurrer
 
 STAGES = ("extract", "propagate", "reconstruct")
 MATRIX = {"cuda": 8192, "cpu": 1024}
-"""Rows of the square matrices whose product tells what a device can do at best."""
+"""Rows of the square matrices whose product gives a device's rate of arithmetic."""
 MATRIX_SECONDS = 0.3
 
 
@@ -29,13 +28,13 @@ class Work:
 
     extract: int
     forward: int
-    """One step of the sweep that carries the state."""
+    """One step of the forward sweep, which carries the state."""
     backward: int
-    """One step of the sweep from the future; 0 without one."""
+    """One step of the backward sweep; 0 for a network without one."""
     reconstruct: int
 
     def propagate(self, steps: float) -> float:
-        """An output frame for which the backward sweep made `steps` steps."""
+        """Operations for an output frame if the backward sweep makes `steps` steps for each."""
         return self.forward + steps * self.backward
 
     def frame(self, steps: float) -> float:
@@ -43,8 +42,8 @@ class Work:
 
 
 def count_work(network: Deblurrer, height: int, width: int) -> Work:
-    """Count on tensors that have shapes but no values; attention is two plain products there, as on paper."""
-    hollow = copy.deepcopy(network).to("meta")
+    """Count the operations of each stage for one frame."""
+    hollow = without_values(network)
     rows, columns = network.contract.padded(height, width)
     clip = torch.empty(1, 2, 3, rows, columns, device="meta")
     with torch.inference_mode():
@@ -62,22 +61,16 @@ def count_work(network: Deblurrer, height: int, width: int) -> Work:
 
 
 def count_literal(network: PAHS, height: int, width: int, keep_features: bool = False) -> int:
-    """Operations of the paper-literal reference for one frame in the middle of a video."""
-    hollow = copy.deepcopy(network).to("meta")
+    """Count the operations of the literal reference for one frame in the middle of a video."""
+    hollow = without_values(network)
     frame = torch.empty(3, height, width, device="meta")
     outputs = literal_stream(hollow, iter(lambda: frame, None), keep_features=keep_features)
     next(outputs)
     return count(lambda: next(outputs))
 
 
-def count(work: Callable[[], object]) -> int:
-    with FlopCounterMode(display=False) as counter:
-        work()
-    return int(counter.get_total_flops())
-
-
 def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations per second in a large matrix product: what arithmetic can reach on this device."""
+    """Operations per second in a large matrix product, the limit for arithmetic on this device."""
     rows = MATRIX.get(device.type, MATRIX["cpu"])
     a, b = (torch.rand(rows, rows, device=device).to(dtype) for _ in range(2))
     for _ in range(3):

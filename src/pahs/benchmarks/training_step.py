@@ -1,4 +1,4 @@
-"""What a captured step is worth: the same batches through each kind of step, from the same first weights."""
+"""`pahs bench --training-step`: time each kind of step on the same batches, from the same initial weights."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 KEPT_BATCHES = 32
-"""Batches are made once and used in turn: what is timed is the step."""
+"""Batches are made once and reused in turn, so that only the step is timed."""
 TOP = 25
-"""Operations in the table of where the time goes."""
+"""Operations in the profile's table."""
 TIMED_FROM = 0.5
 """The first half of the steps is not timed."""
 
@@ -44,7 +44,7 @@ class Timing:
     gigabytes: float
     """Most memory in use; 0 on a CPU."""
     losses: list[float]
-    """Of every step."""
+    """The loss of every step."""
     error: str = ""
     """The traceback, where there are no numbers."""
 
@@ -85,7 +85,7 @@ def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Inputs],
         torch.cuda.reset_peak_memory_stats()
     model = make_model(recipe).to(fabric.device)
     update, step, _ = make_step(fabric, recipe, model)
-    step.prepare(*batches[0])  # without the way out that training has: here a failure is the result
+    step.prepare(*batches[0])  # where this fails, training falls back; a benchmark reports it
     wait(fabric.device)
     prepare_seconds = time.monotonic() - started
 

@@ -49,9 +49,9 @@ class Row:
     flops: float | None = None
     """Per frame of a whole clip, a multiplication and an addition counting as two."""
     frames: int | None = None
-    """Frames of the clip that was timed."""
+    """Frames that were timed."""
     seconds: float | None = None
-    """Time for that clip."""
+    """Time for these frames."""
     peak_bytes: int | None = None
     """Most memory in use, weights included, the clip not; None on a CPU."""
     paper_speed: float | None = None

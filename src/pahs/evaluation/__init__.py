@@ -1,1 +1,1 @@
-"""Scores, and the reports that are made of them."""
+"""Scores of networks on datasets, and the reports on them."""

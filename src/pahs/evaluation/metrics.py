@@ -1,4 +1,4 @@
-"""PSNR and SSIM, in float64, equal to scikit-image.
+"""PSNR and SSIM in float64, equal to scikit-image, and flicker.
 
 Pictures are numpy arrays (H, W) or (H, W, C), or tensors (H, W) or (C, H, W); bytes range to 255, floats to 1.
 """
@@ -45,7 +45,7 @@ def mean_psnr(decibels: Iterable[float]) -> float:
 def ssim(a: Picture, b: Picture, data_range: float | None = None) -> float:
     """Structural similarity of Wang et al. (2004): Gaussian window of 11, sigma 1.5, mean over pixels and channels.
 
-    The border, where the window would hang over the edge, does not count. scikit-image calls this
+    The border counts only where the whole window fits. scikit-image calls this
     `gaussian_weights=True, sigma=1.5, use_sample_covariance=False`.
     """
     x, y, peak = _prepare(a, b, data_range)
@@ -66,7 +66,7 @@ def ssim(a: Picture, b: Picture, data_range: float | None = None) -> float:
 
 
 def flicker(last: Tensor, now: Tensor, true_last: Tensor, true_now: Tensor) -> float:
-    """Mean distance of the change between two frames from the true change, in the pictures' own unit."""
+    """Mean absolute difference of the change between two frames from the true change, in levels of the pictures."""
     change = now.double() - last.double()
     true_change = true_now.double() - true_last.double()
     return float((change - true_change).abs().mean())
@@ -93,7 +93,7 @@ def _peak(picture: Picture) -> float:
 
 
 def _planes(picture: Picture) -> Tensor:
-    """(C, H, W) in float64, where the picture is."""
+    """(C, H, W) in float64, on the picture's device."""
     if isinstance(picture, np.ndarray):
         picture = torch.from_numpy(np.ascontiguousarray(picture))
         picture = picture.permute(2, 0, 1) if picture.ndim == 3 else picture
@@ -102,13 +102,13 @@ def _planes(picture: Picture) -> Tensor:
 
 
 def _blur(x: Tensor) -> Tensor:
-    """Gaussian mean over the last two axes, only where the window fits."""
+    """Gaussian mean over the last two axes, where the whole window fits."""
     offsets = torch.arange(_RADIUS + 1, dtype=torch.float64)
     weights = torch.exp(-0.5 * ((_RADIUS - offsets) / _SIGMA) ** 2)
     half = (weights / (2 * weights.sum() - weights[-1])).tolist()
     for axis in (-2, -1):
         length = x.shape[axis] - 2 * _RADIUS
-        # A symmetric window in 6 products; float64 convolutions have no fast path on CPUs.
+        # The window is symmetric, so 6 products do; convolutions in float64 are slow on CPUs.
         y = x.narrow(axis, _RADIUS, length) * half[_RADIUS]
         for i in range(_RADIUS):
             y.add_(x.narrow(axis, i, length) + x.narrow(axis, 2 * _RADIUS - i, length), alpha=half[i])

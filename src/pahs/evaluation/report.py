@@ -17,7 +17,7 @@ FORMAT = "pahs-evaluation-4"
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What was evaluated."""
+    """The network that was evaluated, and where it ran."""
 
     name: str
     checksum: str
@@ -46,7 +46,7 @@ class Evaluation:
     split: str | None
     options: EvaluateOptions
     planned: tuple[str, ...]
-    """Names of all sequences; those not in `sequences` are still to do."""
+    """Names of all sequences; those that are not in `sequences` remain to be scored."""
     sequences: tuple[SequenceScore, ...]
 
     @property
@@ -88,7 +88,7 @@ def write_json(evaluation: Evaluation, path: Path) -> None:
 
 
 def read_json(path: Path) -> Evaluation:
-    """What `write_json` wrote."""
+    """Read a file of `write_json`."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
@@ -102,7 +102,7 @@ def read_json(path: Path) -> Evaluation:
 
 
 def markdown_table(evaluation: Evaluation) -> str:
-    """A table per sequence with both averages, under the facts that belong to them."""
+    """The facts of the run, and a table with a row for each sequence and both averages."""
     model, (height, width) = evaluation.model, evaluation.model.flops_size
     facts = (
         f"**{model.name}** on {evaluation.data} ({evaluation.layout}, {evaluation.split or 'everything'}): "

@@ -12,6 +12,7 @@ from pahs.files import write_whole
 
 STRIP_FRAMES = 3
 STRIP_SIZE = 256
+"""Side of a crop in pixels."""
 
 
 class Strip:
@@ -25,7 +26,7 @@ class Strip:
     def offer(
         self, index: int, blurry: NDArray[np.uint8], output: NDArray[np.uint8], sharp: NDArray[np.uint8]
     ) -> None:
-        """Keep the crops of this frame if it is one of those shown."""
+        """Keep the crops of this frame if it is in the picture."""
         if index in self._wanted:
             window = _worst_window(blurry, sharp)
             self._rows[index] = np.concatenate(
@@ -38,7 +39,7 @@ class Strip:
 
 
 def _worst_window(blurry: NDArray[np.uint8], sharp: NDArray[np.uint8]) -> tuple[slice, slice]:
-    """The square, on a grid of quarters of its side, where the two differ most."""
+    """The window, on a grid of quarters of its side, where the two pictures differ most."""
     height, width = min(STRIP_SIZE, blurry.shape[0]), min(STRIP_SIZE, blurry.shape[1])
     difference = np.abs(blurry.astype(np.int32) - sharp).sum(axis=2)
     sums = np.pad(difference.cumsum(0, dtype=np.int64).cumsum(1), ((1, 0), (1, 0)))

@@ -1,4 +1,4 @@
-"""Curves of training runs as one picture: a row for each run, its loss on the left, its validation on the right.
+"""The curves of training runs in one picture: a row for each, its loss on the left, its validation on the right.
 
 pahs curves runs/s2 runs/t3 -o curves.png
 """
@@ -18,7 +18,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Curves:
-    """What a run wrote down."""
+    """The numbers that a run has logged."""
 
     name: str
     loss: Points
