@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pahs.engine import bands
 from pahs.kernels import dispatch, ops
-from pahs.kernels.dispatch import Call, Environment, Kernel, Table
+from pahs.kernels.dispatch import Call, Kernel, Table
 from pahs.networks import PRESETS, PAHSConfig
 
 
@@ -47,14 +47,14 @@ def chosen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> l
     libraries = frozenset({"triton", "cudnn"} | ({"hopper"} if request.param == "Hopper" else set()))
     kernels: list[tuple[object, ...]] = []
 
-    def choose(table: Table, call: Call, here: Environment) -> Kernel:
+    def choose(table: Table, call: Call, libraries: frozenset[str]) -> Kernel:
         # Hollow convolutions forget that their tensors are channels-last.
         kernels.append(
-            (dispatch.choose(table, call._replace(dense=True), here).name, call.inputs, call.outputs)
+            (dispatch.choose(table, call._replace(dense=True), libraries).name, call.inputs, call.outputs)
         )
         return next(kernel for kernel in table.kernels if kernel.name == "native")
 
-    monkeypatch.setattr(dispatch, "environment", lambda x, weight: Environment(libraries))
+    monkeypatch.setattr(dispatch, "fused", lambda x, weight: libraries)
     monkeypatch.setattr(ops, "choose", choose)
     return kernels
 

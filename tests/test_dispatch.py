@@ -2,20 +2,21 @@
 
 import random
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import Tensor
 
 from pahs.kernels import dispatch, ops
-from pahs.kernels.dispatch import Call, Convolution, Environment, choose, describe
+from pahs.kernels.dispatch import Call, Convolution, choose, describe
 
 KERNELS = {"native", "hopper", "triton-rgb", "triton", "cudnn-relu", "cudnn-add", "conv-then-sum"}
 KINDS = [(3, 1, 1), (3, 2, 1), (5, 2, 2), (5, 1, 2), (1, 1, 0), (4, 4, 0)]
 SIZES = [(1, 4, 8), (1, 45, 80), (3, 90, 159), (4, 180, 320), (2, 362, 640), (1, 722, 1282), (9, 720, 1280)]
 
 
-def expected(c: Convolution, here: Environment, band: tuple[int, int]) -> str:
+def expected(c: Convolution, libraries: frozenset[str], recording: bool, band: tuple[int, int]) -> str:
     """The rules as they were measured on an H200, one after the other."""
     rows, height = band
 
@@ -27,13 +28,13 @@ def expected(c: Convolution, here: Environment, band: tuple[int, int]) -> str:
 
     x, weight, bias, residual, relu, stride, padding = c
     outputs, inputs, size, _ = weight.shape
-    if not here.recording and of_whole(x.numel()) * max(1.0, outputs / inputs) < 1 << 23:
+    if not recording and of_whole(x.numel()) * max(1.0, outputs / inputs) < 1 << 23:
         return "native"
     if (size, stride, padding) == (3, 1, 1) and ordered(x, residual):
         ours = inputs == outputs and inputs in (16, 32, 64) and x.shape[3] % (64 // inputs) == 0
-        if "hopper" in here.libraries and ours:
+        if "hopper" in libraries and ours:
             return "hopper"
-        if "triton" in here.libraries:
+        if "triton" in libraries:
             if (
                 inputs == 3
                 and outputs in (16, 32, 64, 128)
@@ -47,16 +48,9 @@ def expected(c: Convolution, here: Environment, band: tuple[int, int]) -> str:
                 return "triton"
     if relu and bias is not None and residual is None:
         return "cudnn-relu"
-    large = of_whole(x.numel()) // inputs * outputs // stride**2 >= (1 << 22 if here.recording else 1 << 23)
+    large = of_whole(x.numel()) // inputs * outputs // stride**2 >= (1 << 22 if recording else 1 << 23)
     eights = inputs % 8 == 0 and outputs % 8 == 0
-    if (
-        "cudnn" in here.libraries
-        and bias is not None
-        and not relu
-        and large
-        and eights
-        and ordered(x, residual)
-    ):
+    if "cudnn" in libraries and bias is not None and not relu and large and eights and ordered(x, residual):
         return "cudnn-add"
     return "conv-then-sum"
 
@@ -88,11 +82,12 @@ def test_every_convolution_gets_the_kernel_that_was_measured_to_be_fastest() -> 
         weight = hollow(outputs, inputs, size, size, last=draw.random() < 0.5)
         c = Convolution(hollow(N, inputs, H, W, last=last), weight, bias, residual, relu, stride, padding)
         found = frozenset(name for name in ("hopper", "triton", "cudnn") if draw.random() < 0.8)
-        here = Environment(found, recording=draw.random() < 0.3)
+        recording = draw.random() < 0.3
         band = draw.choice([(1, 1), (1, 1), (16 * H, 16 * 3 * H), (H, 5 * H)])
-        with dispatch.band(*band):
-            kernel = choose(ops.CONVOLUTION, describe(c), here).name
-        assert kernel == expected(c, here, band), (c[4:], c.x.shape, weight.shape, here, band)
+        with dispatch.band(*band), dispatch.recording() if recording else nullcontext():
+            kernel = choose(ops.CONVOLUTION, describe(c), found).name
+        right = expected(c, found, recording, band)
+        assert kernel == right, (c[4:], c.x.shape, weight.shape, found, recording, band)
         seen[kernel] += 1
     assert set(seen) == KERNELS == {kernel.name for kernel in ops.CONVOLUTION.kernels}
     assert min(seen.values()) >= 10, seen
@@ -104,8 +99,8 @@ def test_transposes_sums_and_selections_follow_their_rules() -> None:
         for pixels in (1, 1 << 14, 1 << 17, 1 << 20, 1 << 23):
             for recording in (False, True):
                 large = recording or pixels * inputs * max(1.0, inputs / outputs) >= 1 << 23
-                call, here = Call(inputs, outputs, pixels=pixels), Environment(both, recording)
-                name = choose(ops.TRANSPOSED, call, here).name
+                call = Call(inputs, outputs, pixels=pixels, recording=recording)
+                name = choose(ops.TRANSPOSED, call, both).name
                 assert name == ("transpose-then-sum" if large else "native")
     for outputs in (3, 8, 30, 96):
         for bias in (False, True):
@@ -113,31 +108,34 @@ def test_transposes_sums_and_selections_follow_their_rules() -> None:
                 for found in (both, none):
                     call = Call(outputs=outputs, bias=bias, dense=dense)
                     ours = bias and dense and outputs % 8 == 0 and "triton" in found
-                    assert choose(ops.SUM, call, Environment(found)).name == ("triton" if ours else "native")
+                    assert choose(ops.SUM, call, found).name == ("triton" if ours else "native")
     for channels in (4, 16, 30, 32, 64, 128, 256):
         for found in (both, none):
             ours = channels in (16, 32, 64, 128) and "triton" in found
-            name = choose(ops.SELECTION, Call(channels), Environment(found)).name
+            name = choose(ops.SELECTION, Call(channels), found).name
             assert name == ("triton" if ours else "native")
 
 
 def test_an_unaligned_weight_is_not_for_hopper() -> None:
-    here = Environment(frozenset({"hopper"}), recording=True)
     values = torch.zeros(64 * 64 * 9 + 4, dtype=torch.bfloat16)
+
+    def chosen(weight: Tensor) -> str:
+        with dispatch.recording():
+            call = describe(Convolution(hollow(1, 64, 8, 8), weight))
+        return choose(ops.CONVOLUTION, call, frozenset({"hopper"})).name
+
     for offset, name in ((0, "hopper"), (4, "conv-then-sum")):
         weight = values[offset : offset + 64 * 64 * 9].view(64, 3, 3, 64).permute(0, 3, 1, 2)
-        assert choose(ops.CONVOLUTION, describe(Convolution(hollow(1, 64, 8, 8), weight)), here).name == name
-        part = weight[:, ::1].flip(0)  # in another format: copied before it is used
-        assert (
-            choose(ops.CONVOLUTION, describe(Convolution(hollow(1, 64, 8, 8), part)), here).name == "hopper"
-        )
+        assert chosen(weight) == name
+        copied = weight.permute(0, 1, 3, 2)  # not channels-last: copied before it is used
+        assert chosen(copied) == "hopper"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_without_a_gpu_nothing_is_chosen(dtype: torch.dtype) -> None:
     x = torch.zeros(1, 8, 4, 4, dtype=dtype)
     with torch.inference_mode():
-        assert dispatch.environment(x, x) is None
+        assert dispatch.fused(x, x) is None
 
 
 def test_a_library_that_does_not_work_is_tried_once_and_named(

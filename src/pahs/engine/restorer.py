@@ -83,14 +83,8 @@ class Restorer:
         if any(self.padding):
             frames = F.pad(frames, self.padding, mode="reflect")
         frames = frames.contiguous(memory_format=torch.channels_last)[None]
-        return bands.run(
-            lambda inputs: self.model.extract(*inputs),
-            (frames,),
-            self.height,
-            plan.bands,
-            self.model.contract.extract_halo or 0,
-            self.model.contract.multiple_of,
-        )
+        halo = self.model.contract.extract_halo or 0
+        return self._in_bands(lambda inputs: self.model.extract(*inputs), (frames,), plan, halo)
 
     def _fit_to_memory(self, features: Tensors) -> None:
         """Plan the longest chunk that fits, unless one is asked for, and whether features are offloaded.
@@ -143,15 +137,15 @@ class Restorer:
         return latents
 
     def _reconstruct(self, latents: Tensors, start: int, plan: Plan) -> Tensor:
-        (restored,) = bands.run(
-            lambda inputs: (self.model.reconstruct(inputs),),
-            tuple(x[:, start : start + plan.batch] for x in latents),
-            self.height,
-            plan.bands,
-            self.model.contract.reconstruct_halo or 0,
-            self.model.contract.multiple_of,
-        )
+        inputs = tuple(x[:, start : start + plan.batch] for x in latents)
+        halo = self.model.contract.reconstruct_halo or 0
+        (restored,) = self._in_bands(lambda inputs: (self.model.reconstruct(inputs),), inputs, plan, halo)
         return restored
+
+    def _in_bands(
+        self, stage: Callable[[Tensors], Tensors], inputs: Tensors, plan: Plan, halo: int
+    ) -> Tensors:
+        return bands.run(stage, inputs, self.height, plan.bands, halo, self.model.contract.multiple_of)
 
     def _fit(self, stage: Callable[[Plan], Result], framewise: bool = True) -> Result:
         """Run a stage; when memory runs out, try again with a smaller plan, and keep that plan."""

@@ -64,7 +64,8 @@ def stream(
     pictures = chain(iter([image]), (to_image(x, model) for x in source))
     del image  # only the restorer shall keep a frame: large ones take a good part of a small memory
     for images in _batches(pictures, restorer):
-        batches.append((images, cuts.cuts(images) if cuts is not None else partial(_none, len(images))))
+        none = partial(list, [False] * len(images))
+        batches.append((images, none if cuts is None else cuts.cuts(images)))
         if len(batches) > ahead:
             yield from (from_image(x, kind) for x in _through(restorer, *batches.popleft()))
     while batches:
@@ -101,10 +102,6 @@ def _through(restorer: Restorer, images: list[Tensor], cuts: Callable[[], list[b
             yield from restorer.finish()
         restorer.push(images.pop(0))
         yield from restorer.ready()
-
-
-def _none(frames: int) -> list[bool]:
-    return [False] * frames
 
 
 def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:

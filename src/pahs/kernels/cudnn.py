@@ -54,9 +54,9 @@ def conv_add(
     y = torch.empty((N, K, rows, columns), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     with torch.cuda.device(x.device):
         handle = _handle(x.device)
-        shape = _shape(x.dtype, tuple(x.shape), tuple(weight.shape), tuple(y.shape), stride, padding)
-        here, there, kernel, convolution, line, identity = shape.descriptors
-        size = shape.workspace(handle)
+        sizes = tuple(x.shape), tuple(weight.shape), tuple(y.shape)
+        descriptors, size = _shape(x.device, x.dtype, *sizes, stride, padding)
+        here, there, kernel, convolution, line, identity = descriptors
         workspace = torch.empty(max(1, size.value), dtype=torch.uint8, device=x.device)
         added = y if residual is None else residual
         # fmt: off
@@ -88,32 +88,17 @@ def _handle(device: torch.device) -> c_void_p:
     return handles[device]
 
 
-class _Shape:
-    """A convolution of one size."""
-
-    def __init__(self, *descriptors: c_void_p) -> None:
-        self.descriptors = descriptors
-        """Descriptors of input, output, kernel, convolution, bias and activation; they live until the process ends."""
-        self._workspace: c_size_t | None = None
-
-    def workspace(self, handle: c_void_p) -> c_size_t:
-        """Bytes of workspace; asked for once, because the answer takes as long as launching the convolution."""
-        if self._workspace is None:
-            here, there, kernel, convolution, _, _ = self.descriptors
-            size = c_size_t()
-            _call(
-                "cudnnGetConvolutionForwardWorkspaceSize", handle,
-                here, kernel, convolution, there, PRECOMPUTED_GEMM, byref(size),
-            )  # fmt: skip
-            self._workspace = size
-        return self._workspace
-
-
 @lru_cache(maxsize=256)
-def _shape(dtype: torch.dtype, x: Sizes, weight: Sizes, y: Sizes, stride: int, padding: int) -> _Shape:
+def _shape(
+    device: torch.device, dtype: torch.dtype, x: Sizes, weight: Sizes, y: Sizes, stride: int, padding: int
+) -> tuple[tuple[c_void_p, ...], c_size_t]:
+    """Descriptors of input, output, kernel, convolution, bias and activation, which live until the process ends.
+
+    And bytes of workspace, which are asked for once because the answer takes as long as launching the convolution.
+    """
     kind = TYPES[dtype]
-    tensors = [_made("cudnnCreateTensorDescriptor") for _ in range(3)]
-    for descriptor, size in zip(tensors, (x, y, (1, weight[0], 1, 1)), strict=True):
+    here, there, line = (_made("cudnnCreateTensorDescriptor") for _ in range(3))
+    for descriptor, size in ((here, x), (there, y), (line, (1, weight[0], 1, 1))):
         _call("cudnnSetTensor4dDescriptor", descriptor, NHWC, kind, *size)
     kernel = _made("cudnnCreateFilterDescriptor")
     _call("cudnnSetFilter4dDescriptor", kernel, kind, NHWC, *weight)
@@ -125,7 +110,12 @@ def _shape(dtype: torch.dtype, x: Sizes, weight: Sizes, y: Sizes, stride: int, p
     _call("cudnnSetConvolutionMathType", convolution, TENSOR_OPERATIONS)
     identity = _made("cudnnCreateActivationDescriptor")
     _call("cudnnSetActivationDescriptor", identity, IDENTITY, 0, 0.0)
-    return _Shape(tensors[0], tensors[1], kernel, convolution, tensors[2], identity)
+    workspace = c_size_t()
+    _call(
+        "cudnnGetConvolutionForwardWorkspaceSize", _handle(device),
+        here, kernel, convolution, there, PRECOMPUTED_GEMM, byref(workspace),
+    )  # fmt: skip
+    return (here, there, kernel, convolution, line, identity), workspace
 
 
 def _made(create: str) -> c_void_p:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -60,13 +60,6 @@ class Call(NamedTuple):
     """All tensors are channels-last without gaps, which is how our kernels walk through memory."""
     aligned: bool = True
     """The weight begins at a multiple of 16 bytes."""
-
-
-class Environment(NamedTuple):
-    """Where a call runs."""
-
-    libraries: Container[str]
-    """Which of "hopper", "triton" and "cudnn" work on this GPU."""
     recording: bool = False
     """A CUDA graph records the launch: the host's time does not count, because replays do without it."""
 
@@ -78,7 +71,7 @@ class Kernel:
     name: str
     run: Callable[..., Tensor]
     """All kernels of a table take the same arguments."""
-    suits: Callable[[Call, Environment], bool] = lambda call, here: True
+    suits: Callable[[Call], bool] = lambda call: True
     """Whether this kernel computes the call, and is the fastest of those below it in the table."""
     library: str | None = None
     """What the kernel needs besides PyTorch."""
@@ -92,12 +85,12 @@ class Table:
 
 
 @lru_cache(maxsize=4096)
-def choose(table: Table, call: Call, here: Environment) -> Kernel:
-    """The first kernel of the table that suits the call and whose library works."""
+def choose(table: Table, call: Call, libraries: Libraries | frozenset[str]) -> Kernel:
+    """The first kernel of the table that suits the call and whose library is one of those that work on the GPU."""
     return next(
         kernel
         for kernel in table.kernels
-        if kernel.suits(call, here) and (kernel.library is None or kernel.library in here.libraries)
+        if kernel.suits(call) and (kernel.library is None or kernel.library in libraries)
     )
 
 
@@ -130,13 +123,13 @@ def band(rows: int, height: int) -> Iterator[None]:
         _thread.band = before
 
 
-def environment(x: Tensor, weight: Tensor) -> Environment | None:
-    """Where a call runs; None without fused kernels, which are for half precision on a CUDA GPU without gradients."""
+def fused(x: Tensor, weight: Tensor) -> Libraries | None:
+    """Libraries of fused kernels; None but for half precision on a CUDA GPU without gradients."""
     if torch.is_grad_enabled() or not x.is_cuda or torch.version.hip is not None:
         return None
     if x.dtype not in HALF or x.dtype != weight.dtype:
         return None
-    return Environment(libraries(x.get_device()), _thread.recording)
+    return libraries(x.get_device())
 
 
 def describe(c: Convolution) -> Call:
@@ -144,14 +137,20 @@ def describe(c: Convolution) -> Call:
     outputs, inputs, rows, columns = c.weight.shape
     # A weight in another memory format is copied before it is used, and a copy is aligned.
     aligned = c.weight.data_ptr() % 16 == 0 or not dense(c.weight)
-    kernel, pixels = rows if rows == columns else 0, whole_pixels(c.x)
+    kernel, pixels = rows if rows == columns else 0, _whole_pixels(c.x)
     return Call(
         inputs, outputs, kernel, c.stride, c.padding, pixels, c.x.shape[3],
-        c.bias is not None, c.residual is not None, c.relu, dense(c.x, c.residual), aligned,
+        c.bias is not None, c.residual is not None, c.relu, dense(c.x, c.residual), aligned, _thread.recording,
     )  # fmt: skip
 
 
-def whole_pixels(x: Tensor) -> int:
+def describe_transposed(x: Tensor, weight: Tensor) -> Call:
+    """What the choice for a transposed convolution depends on; its weight is (inputs, outputs, rows, columns)."""
+    inputs, outputs = weight.shape[:2]
+    return Call(inputs, outputs, pixels=_whole_pixels(x), recording=_thread.recording)
+
+
+def _whole_pixels(x: Tensor) -> int:
     """Pixels of a batch (N, C, H, W), as many as without bands."""
     rows, height = _thread.band
     return x.shape[0] * x.shape[2] * x.shape[3] * height // rows

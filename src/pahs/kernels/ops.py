@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pahs.kernels import cuda_graph, cudnn, dispatch, hopper
-from pahs.kernels.dispatch import Call, Convolution, Environment, Kernel, Table, choose
+from pahs.kernels.dispatch import Call, Convolution, Kernel, Table, choose
 from pahs.kernels.streams import Tensors
 from pahs.kernels.streams import side_by_side as side_by_side
 
@@ -68,10 +68,10 @@ def _of_layer(layer: nn.Conv2d, x: Tensor, residual: Tensor | None = None, relu:
 
 
 def _convolve(c: Convolution) -> Tensor:
-    here = dispatch.environment(c.x, c.weight)
-    if here is None:
+    libraries = dispatch.fused(c.x, c.weight)
+    if libraries is None:
         return _native(c)
-    kernel = choose(CONVOLUTION, dispatch.describe(c), here)
+    kernel = choose(CONVOLUTION, dispatch.describe(c), libraries)
     if kernel is not NATIVE:
         c = Convolution(c.x, c.weight.contiguous(memory_format=torch.channels_last), *c[2:])
     return kernel.run(c)
@@ -107,31 +107,31 @@ def _triton() -> ModuleType:
     return triton
 
 
-def _too_small(call: Call, here: Environment) -> bool:
-    return not here.recording and call.pixels * call.inputs * max(1.0, call.outputs / call.inputs) < WORTH
+def _too_small(call: Call) -> bool:
+    return not call.recording and call.pixels * call.inputs * max(1.0, call.outputs / call.inputs) < WORTH
 
 
 def _keeps_size(call: Call) -> bool:
     return (call.kernel, call.stride, call.padding, call.dense) == (3, 1, 1, True)
 
 
-def _suits_hopper(call: Call, here: Environment) -> bool:
+def _suits_hopper(call: Call) -> bool:
     ours = _keeps_size(call) and call.inputs == call.outputs and call.inputs in hopper.CHANNELS
     return ours and call.columns % (hopper.PLACE // call.inputs) == 0 and call.aligned
 
 
-def _suits_triton_rgb(call: Call, here: Environment) -> bool:
+def _suits_triton_rgb(call: Call) -> bool:
     bare = call.bias and not call.residual and not call.relu
     return _keeps_size(call) and call.inputs == 3 and call.outputs in (16, 32, 64, 128) and bare
 
 
-def _suits_triton(call: Call, here: Environment) -> bool:
+def _suits_triton(call: Call) -> bool:
     equal = call.inputs == call.outputs and (call.inputs <= 32 or call.pixels <= SMALL_PICTURE)
     return _keeps_size(call) and call.inputs in (16, 32, 64) and (equal or call.outputs == 3)
 
 
-def _suits_cudnn_add(call: Call, here: Environment) -> bool:
-    least = WORTH_RECORDED if here.recording else WORTH
+def _suits_cudnn_add(call: Call) -> bool:
+    least = WORTH_RECORDED if call.recording else WORTH
     large = call.pixels * call.outputs // call.stride**2 >= least
     eights = call.inputs % 8 == 0 and call.outputs % 8 == 0
     return call.bias and not call.relu and large and eights and call.dense
@@ -143,7 +143,7 @@ CONVOLUTION = Table(
     Kernel("hopper", lambda c: hopper.conv(*c[:5]), _suits_hopper, "hopper"),
     Kernel("triton-rgb", lambda c: _triton().conv_from_rgb(*c[:3]), _suits_triton_rgb, "triton"),
     Kernel("triton", lambda c: _triton().conv(*c[:5]), _suits_triton, "triton"),
-    Kernel("cudnn-relu", _cudnn_relu, lambda call, here: call.relu and call.bias and not call.residual),
+    Kernel("cudnn-relu", _cudnn_relu, lambda call: call.relu and call.bias and not call.residual),
     Kernel("cudnn-add", lambda c: cudnn.conv_add(*c[:4], *c[5:]), _suits_cudnn_add, "cudnn"),
     Kernel("conv-then-sum", _conv_then_sum),
 )
@@ -151,11 +151,10 @@ CONVOLUTION = Table(
 
 def conv_transpose(layer: nn.ConvTranspose2d, x: Tensor) -> Tensor:
     """layer(x)"""
-    here = dispatch.environment(x, layer.weight)
-    if here is None:
+    libraries = dispatch.fused(x, layer.weight)
+    if libraries is None:
         return _transpose(layer, x, layer.bias)
-    inputs, outputs = layer.weight.shape[:2]
-    return choose(TRANSPOSED, Call(inputs, outputs, pixels=dispatch.whole_pixels(x)), here).run(layer, x)
+    return choose(TRANSPOSED, dispatch.describe_transposed(x, layer.weight), libraries).run(layer, x)
 
 
 def _transpose(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Tensor:
@@ -163,8 +162,8 @@ def _transpose(layer: nn.ConvTranspose2d, x: Tensor, bias: Tensor | None) -> Ten
     return F.conv_transpose2d(x, layer.weight, bias, *more)
 
 
-def _too_small_transpose(call: Call, here: Environment) -> bool:
-    return not here.recording and call.pixels * call.inputs * max(1.0, call.inputs / call.outputs) < WORTH
+def _too_small_transpose(call: Call) -> bool:
+    return not call.recording and call.pixels * call.inputs * max(1.0, call.inputs / call.outputs) < WORTH
 
 
 TRANSPOSED = Table(
@@ -174,11 +173,11 @@ TRANSPOSED = Table(
 
 
 def _sum(y: Tensor, bias: Tensor | None, residual: Tensor | None = None) -> Tensor:
-    """y + bias + residual, in the memory of y; only for what `dispatch.environment` is not None for."""
-    here = dispatch.environment(y, y)
-    assert here is not None
+    """y + bias + residual, in the memory of y; only where there are fused kernels."""
+    libraries = dispatch.fused(y, y)
+    assert libraries is not None
     call = Call(outputs=y.shape[1], bias=bias is not None, dense=dispatch.dense(y, residual))
-    return choose(SUM, call, here).run(y, bias, residual)
+    return choose(SUM, call, libraries).run(y, bias, residual)
 
 
 def _native_sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tensor:
@@ -186,7 +185,7 @@ def _native_sum(y: Tensor, bias: Tensor | None, residual: Tensor | None) -> Tens
     return y if residual is None else y.add_(residual)
 
 
-def _suits_triton_sum(call: Call, here: Environment) -> bool:
+def _suits_triton_sum(call: Call) -> bool:
     return call.bias and call.outputs % 8 == 0 and call.dense
 
 
@@ -202,10 +201,10 @@ def select(found: Tensor, query: Tensor, key: Tensor, filter_: nn.Sequential) ->
     `filter_` is linear, ReLU, linear, ReLU, linear.
     """
     mean = key.mean(1, keepdim=True)
-    here = dispatch.environment(found, next(filter_.parameters()))
-    if here is None:
+    libraries = dispatch.fused(found, next(filter_.parameters()))
+    if libraries is None:
         return _native_select(found, query, mean, filter_)
-    return choose(SELECTION, Call(found.shape[2]), here).run(found, query, mean, filter_)
+    return choose(SELECTION, Call(found.shape[2]), libraries).run(found, query, mean, filter_)
 
 
 def _native_select(found: Tensor, query: Tensor, mean: Tensor, filter_: nn.Sequential) -> Tensor:
@@ -219,7 +218,7 @@ def _triton_select(found: Tensor, query: Tensor, mean: Tensor, filter_: nn.Seque
 
 
 SELECTION = Table(
-    Kernel("triton", _triton_select, lambda call, here: call.inputs in (16, 32, 64, 128), "triton"),
+    Kernel("triton", _triton_select, lambda call: call.inputs in (16, 32, 64, 128), "triton"),
     Kernel("native", _native_select),
 )
 
