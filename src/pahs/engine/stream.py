@@ -64,7 +64,7 @@ def stream(
     pictures = chain(iter([image]), (to_image(x, model) for x in source))
     del image  # only the restorer shall keep a frame: large ones take a good part of a small memory
     for images in _batches(pictures, restorer):
-        none = partial(list, [False] * len(images))
+        none: Callable[[], list[bool]] = partial(list, [False] * len(images))
         batches.append((images, none if cuts is None else cuts.cuts(images)))
         if len(batches) > ahead:
             yield from (from_image(x, kind) for x in _through(restorer, *batches.popleft()))
