@@ -7,10 +7,10 @@ last frames, which cost less, do not count.
 from __future__ import annotations
 
 import copy
-import gc
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import cycle, islice
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pahs.benchmarks.conditions import BenchConfig, Say, conditions, has_weights, moving_texture, settle, tf32
 from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
+from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_peak
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
 from pahs.engine import stream
@@ -125,41 +126,23 @@ def trials(network: PAHS, work: Work, config: BenchConfig) -> list[Trial]:
     ahead = network.contract.look_ahead
     single = work.frame(1 + ahead)
     chunk = longest_chunk(torch.device(config.device))
+    engine = partial(stream, scene_cuts=False)
+    literal_kept = partial(literal_stream, keep_features=True)
     chosen = [
         Trial(LITERAL, "fp32", literal_stream, literal, channels_last=False),
         Trial(KEPT, "fp32", literal_kept, kept, channels_last=False, against=LITERAL),
-        Trial("ours, the reference's windows", "fp32", one_window, single, against=LITERAL),
+        Trial("ours, the reference's windows", "fp32", partial(engine, chunk=1), single, against=LITERAL),
     ]
     if config.device.startswith("cuda"):
         chosen.insert(1, replace(chosen[0], name=f"{LITERAL}, TF32", tf32=True, against=LITERAL))
-    ours = Trial(OURS, "fp32", chunks, work.frame((chunk + ahead) / chunk), step=chunk, against=LITERAL)
+    ours = Trial(OURS, "fp32", engine, work.frame((chunk + ahead) / chunk), step=chunk, against=LITERAL)
     if config.precision == "fp32":
         return [*chosen, ours]
-    flops = work.frame((SHORT + ahead) / SHORT)
+    flops, short_chunks = work.frame((SHORT + ahead) / SHORT), partial(engine, chunk=SHORT)
     chosen.append(replace(ours, outputs=short_chunks, flops=flops, step=SHORT))
     name = f"{OURS}, {config.precision}"
     chosen.append(replace(ours, name=name, precision=config.precision, against=OURS, compared=short_chunks))
     return chosen
-
-
-def literal_kept(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """The literal reference, with features kept from one window to the next."""
-    return literal_stream(network, frames, keep_features=True)
-
-
-def one_window(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Our engine with one backward sweep per frame: its frames must be the reference's."""
-    return stream(network, frames, chunk=1, scene_cuts=False)
-
-
-def short_chunks(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Our engine with chunks that take little time even in float32."""
-    return stream(network, frames, chunk=SHORT, scene_cuts=False)
-
-
-def chunks(network: PAHS, frames: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Our engine as `pahs deblur` runs it: most outputs see more future frames than the look-ahead."""
-    return stream(network, frames, scene_cuts=False)
 
 
 def compare(
@@ -178,7 +161,7 @@ def compare(
     plan = trials(network, work, config)
     for trial in plan:
         with tf32(trial.tf32):
-            before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+            before = allocated(device)
             placed = copy.deepcopy(network).to(device, DTYPES[trial.precision])
             if trial.channels_last:
                 placed = placed.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -189,7 +172,7 @@ def compare(
             restored[trial.name] = [x.cpu() for x in first]
             del first
             frames, seconds = time_stream(outputs, trial.step, config)
-            peak = torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
+            peak = peak_since(before, device)
             flops = trial.flops
             if trial is plan[-1]:
                 stages = time_stages(placed, outputs, frames, work, device)
@@ -204,9 +187,7 @@ def compare(
             if trial is plan[-1] and video is not None:
                 rates = measure_file(placed, video.path, say)
             del placed, outputs
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_memory()
     what = f"--reference --model {model}" + (f" {video.option}" if video is not None else "")
     return Comparison(
         model, origin, network.contract.look_ahead, tuple(contenders), stages, rates, conditions(config, what)
@@ -229,8 +210,7 @@ def load(model: str) -> tuple[PAHS, str]:
 def time_stream(outputs: Iterator[Tensor], step: int, config: BenchConfig) -> tuple[int, float]:
     """Frames that were timed, as many as time allows, and the seconds they took; the stream must be warmed up."""
     device = torch.device(config.device)
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    reset_peak(device)
     least = max(step, FEW)
     took = take(outputs, least, device)
     affordable = min(config.frames, int(config.seconds / took * least)) // step * step

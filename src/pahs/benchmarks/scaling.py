@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import BenchConfig, Say, conditions, moving_texture, settle, wait
-from pahs.engine import stream
-from pahs.networks import Deblurrer
+from pahs.benchmarks.conditions import BenchConfig, Say, conditions, moving_texture, settle
+from pahs.benchmarks.memory import allocated, peak_since
+from pahs.benchmarks.zoo import run_through
 from pahs.runtime.load import load
 
 SIZES = ((320, 180), (640, 360), (960, 540), (1280, 720), (1920, 1080), (2560, 1440), (3840, 2160))
@@ -57,16 +56,13 @@ def scale(model: str, config: BenchConfig, say: Say = lambda _: None) -> Scaling
     """Measure the usual sizes up to the one asked for, then videos up to ten times as long."""
     config = settle(config)
     device = torch.device(config.device)
-    before = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    before = allocated(device)
     network = load(model, config.device, config.precision, random_weights=True)
 
     def measure(clip: list[Tensor], frames: int) -> Point:
-        run(network, clip, len(clip), device)
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
-        seconds = run(network, clip, frames, device)
-        held = sum(x.nbytes for x in clip) + before
-        peak = torch.cuda.max_memory_allocated(device) - held if device.type == "cuda" else None
+        run_through(network, clip, device)
+        seconds = run_through(network, islice(cycle(clip), frames), device)
+        peak = peak_since(before + sum(x.nbytes for x in clip), device)
         point = Point(clip[0].shape[2], clip[0].shape[1], frames, seconds, peak)
         say(f"{point.width}x{point.height}, {frames} frames: {point.speed:.3f} frames/s")
         return point
@@ -79,16 +75,6 @@ def scale(model: str, config: BenchConfig, say: Say = lambda _: None) -> Scaling
     longer = [measure(clip, times * config.frames) for times in LENGTHS[1:]]
     text = conditions(config, f"--scaling --model {model}")
     return Scaling(model, tuple(points), (points[-1], *longer), text)
-
-
-def run(network: Deblurrer, clip: list[Tensor], frames: int, device: torch.device) -> float:
-    """Seconds from the first frame given to the last frame returned."""
-    wait(device)
-    started = time.perf_counter()
-    for _ in stream(network, islice(cycle(clip), frames), scene_cuts=False):
-        pass
-    wait(device)
-    return time.perf_counter() - started
 
 
 def markdown(result: Scaling) -> str:
