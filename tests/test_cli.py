@@ -73,10 +73,15 @@ def test_one_bad_input_does_not_stop_the_others(
 
 def test_lossless_and_codec_reach_the_encoder(tmp_path: Path, net: Path) -> None:
     clip = make_clip(tmp_path / "clip.mkv", frames=2)
-    out = tmp_path / "out.mkv"
-    assert main(["deblur", str(clip.path), "-o", str(out), "--model", str(net), "--codec", "ffv1"]) == 0
-    with av.open(str(out)) as container:
-        assert container.streams.video[0].codec_context.name == "ffv1"
+    results = {}
+    for name, options in {"ffv1": ["--codec", "ffv1"], "lossless": ["--lossless"], "lossy": []}.items():
+        out = tmp_path / f"{name}.mkv"
+        assert main(["deblur", str(clip.path), "-o", str(out), "--model", str(net), *options]) == 0
+        results[name] = [frame.to_ndarray() for frame in decoded(out)]
+        with av.open(str(out)) as container:
+            assert container.streams.video[0].codec_context.name == ("ffv1" if name == "ffv1" else "h264")
+    assert all((a == b).all() for a, b in zip(results["ffv1"], results["lossless"], strict=True))
+    assert any((a != b).any() for a, b in zip(results["ffv1"], results["lossy"], strict=True))
 
 
 def bad_inputs(folder: Path, name: str) -> tuple[list[str], str]:
@@ -236,15 +241,24 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    "command",
-    [[], ["deblur"], ["demo"], ["models"], ["synthesize"], ["train"], ["curves"], ["evaluate"], ["bench"]],
+    ("command", "names"),
+    [
+        ("", "deblur demo models synthesize train curves evaluate bench --version --install-completion"),
+        ("deblur", "--output --model --look-ahead --no-scene-cuts --overwrite --device --precision --codec"),
+        ("demo", "--output --model --frames --device"),
+        ("models", "--json"),
+        ("synthesize", "--output --count --frames --size --rate --test-share --seed --overwrite"),
+        ("train", "RECIPE --set --output --resume"),
+        ("curves", "RUN --output"),
+        ("evaluate", "--data --model --layout --split --json --markdown --strips --look-ahead --limit"),
+        ("bench", "--zoo --reference --scaling --training-step --set --steps --model --size --clip --json"),
+    ],
 )
-def test_help_names_what_there_is(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*command, "--help"]) == 0
+def test_help_names_what_there_is(command: str, names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"Usage: pahs {' '.join(command)}".rstrip())
-    for name in ("deblur", "demo", "models") if not command else ():
-        assert name in text
+    assert text.startswith(f"Usage: pahs {command}".rstrip())
+    assert [name for name in names.split() if name not in text] == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

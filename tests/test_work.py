@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice, repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -205,5 +206,11 @@ def test_the_stopwatch_sees_features_in_the_hosts_memory() -> None:
     assert timed[1].flops == work.propagate((2 + 2) / 2)
 
 
-def test_the_matrix_rate_is_a_plausible_number() -> None:
-    assert 1e8 < stages.matrix_rate(torch.device("cpu"), torch.float32) < 1e15
+def test_the_matrix_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which three products take 3, 1 and 2 seconds; the checks for the end lie between them."""
+    times = iter([0.0, 0.0, 1.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 9.0, 1e9])
+    monkeypatch.setattr(stages, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    monkeypatch.setattr(stages, "MATRIX_SECONDS", 100.0)
+    monkeypatch.setitem(stages.MATRIX, "cpu", 64)
+    assert stages.matrix_rate(torch.device("cpu"), torch.float32) == 2 * 64**3 / 1.0
+    assert next(times, None) is None

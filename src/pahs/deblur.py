@@ -56,7 +56,7 @@ def deblur(
 ) -> TransformReport:
     """Deblur one video file or folder of numbered images; the report says where the result is.
 
-    Without `target` the result lies beside the source. `model` is a name, a weights file, or a network that
+    Without `target` the result goes into the folder of the source. `model` is a name, a weights file, or a network that
     `pahs.load` returned. `advance` is told how far the job is. Once `stop` is set, by any thread or process, the job
     raises `Stopped` and leaves no file behind.
     """

@@ -133,7 +133,7 @@ def evaluate(
     precision: PrecisionOption = "auto",
     overwrite: Annotated[bool, Parameter(negative="", help="Replace a --json file of another run.")] = False,
 ) -> None:
-    """Score a model on blurry and sharp frames: PSNR and SSIM, the blurry input always beside it.
+    """Score a model on blurry and sharp frames: PSNR and SSIM, with those of the blurry input.
 
     Per frame on RGB rounded to 8 bits; means per sequence and over all frames are both printed.
     """

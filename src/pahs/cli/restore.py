@@ -32,7 +32,9 @@ def deblur(
     *,
     output: Annotated[
         Path | None,
-        Parameter(alias="-o", help="File to write; a folder for several inputs. Default: beside the input."),
+        Parameter(
+            alias="-o", help="File to write; a folder for several inputs. Default: the folder of the input."
+        ),
     ] = None,
     model: ModelOption = "auto",
     look_ahead: Annotated[

@@ -1,4 +1,4 @@
-"""A network by name or file, on its device and in its precision: what every front end calls."""
+"""Load a network by name or file, on its device and in its precision. Every front end calls this."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process that does nothing but deblur may settle for itself; a library may not."""
+"""Settings of the memory allocator that the command line makes for its process; a library must not make them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 
 
 def keep_memory() -> None:
-    """Let freed memory stay with this process: on a CPU, fresh pages for every layer cost a fifth of the speed.
+    """Keep freed memory in this process: on a CPU, fresh pages for every layer cost a fifth of the speed.
 
-    It works with glibc, and does nothing elsewhere.
+    This works with glibc and does nothing with other C libraries.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL("libc.so.6")

@@ -42,7 +42,7 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
 def cpu_speed(dtype: str) -> float:
     """How many times as fast as float32 a network runs in `dtype` on this CPU; 0 where it does not run.
 
-    Tried in a child process, which takes seconds: the answer is remembered in the user's cache folder.
+    A child process tries it, which takes seconds; the answer is kept in the user's cache folder.
     """
     known = recall(dtype)
     if known is not None:
@@ -63,14 +63,14 @@ def cpu_speed(dtype: str) -> float:
 
 
 def recall(dtype: str) -> float | None:
-    """What `remember` was told on this CPU with this PyTorch, if anything."""
+    """What `remember` stored on this CPU with this PyTorch, if anything."""
     known = _remembered().get(f"{_this_cpu()}, {dtype}")
     return float(known) if isinstance(known, int | float) else None
 
 
 def remember(dtype: str, speed: float) -> None:
     text = json.dumps({**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}, indent=1)
-    with suppress(PahsError):  # nowhere to write: the next run tries again
+    with suppress(PahsError):  # without a place to keep it, the next run tries again
         write_whole(_memory(), lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
 
 
@@ -87,6 +87,6 @@ def _memory() -> Path:
 
 
 def _this_cpu() -> str:
-    # Machines that share a home may have processors of one name and different abilities.
+    # Machines that share a home may have processors of the same name with different abilities.
     abilities = zlib.crc32((cpuinfo("flags") or cpuinfo("Features")).encode())
     return f"{cpu_name()} {abilities:08x}, {torch.get_num_threads()} threads, torch {torch.__version__}"

@@ -2,8 +2,8 @@
 
     python -m pahs.runtime.probe bfloat16
 
-This is for a process of its own: some processors announce matrix instructions that they cannot run, and the process
-dies of them. `pahs.runtime.cpu_speed` starts it.
+`pahs.runtime.precision.cpu_speed` runs this in a process of its own, because some processors announce matrix
+instructions that they cannot run, and a process that uses them is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pahs.engine import stream
 from pahs.networks import PRESETS, Deblurrer
 
 MODEL, FRAMES, HEIGHT, WIDTH = "pahs-t", 3, 128, 192
-"""Every kind of layer, and pictures large enough for the threads."""
+"""This network has every kind of layer, and these frames are large enough to keep all threads busy."""
 TRIES = 3
 
 

@@ -122,7 +122,7 @@ def read(path: Path | str) -> Deblurrer:
     try:
         model.load_state_dict({k: x.float() if x.is_floating_point() else x for k, x in tensors.items()})
     except RuntimeError:
-        raise PahsError(f"{path}: the tensors do not fit the configuration beside them") from None
+        raise PahsError(f"{path}: its tensors do not fit its configuration") from None
     return model.eval()
 
 

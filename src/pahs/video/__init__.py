@@ -1,4 +1,4 @@
-"""Video files and image folders in and out, with nothing lost on the way.
+"""Video files and image folders in and out, with nothing lost in between.
 
 Audio, subtitles, presentation times, rotation, bit depth, chroma format and tags of the source are kept; the
 pictures change only where the function changes them. FFmpeg (through PyAV) is loaded when a file is opened.

@@ -1,7 +1,7 @@
-"""Between the decoder and the encoder: frames to a device as RGB, through a function, and back as samples.
+"""From decoded samples to RGB on a device, through a function, and back to samples for the encoder.
 
-A GPU is fed with many frames at a time, from and to page-locked memory: the host never waits for it here, and has few
-things to start on it. All that the thread which runs the network does for a frame alone is done for a batch of them.
+A GPU converts many frames at a time, and copies go through page-locked memory: the host never waits for the GPU here,
+and starts few operations on it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FrameFunction = Callable[[Iterator[Tensor]], Iterator[Tensor]]
 """Maps RGB frames (3, H, W) to as many, in order; it may read ahead of what it yields."""
 
 MOST, MOST_PIXELS = 32, 1 << 23
-"""Frames that a GPU is given at a time, or as many as have so many pixels."""
+"""A GPU converts at most so many frames, or frames of so many pixels together, at a time."""
 
 
 @dataclass(frozen=True)
 class Changed:
-    """A frame on its way back."""
+    """A frame whose new samples are being computed or copied."""
 
     frame: Frame
     """The source's, without its samples."""
@@ -42,7 +42,7 @@ class Changed:
 
 
 def batch_size(info: VideoInfo, device: torch.device) -> int:
-    """Frames to convert together: on a CPU one, which is still in the cache when the next step needs it."""
+    """How many frames are converted together. On a CPU one: it is still in the cache when the next step needs it."""
     if device.type == "cpu":
         return 1
     return max(1, min(MOST, MOST_PIXELS // (info.width * info.height)))
@@ -61,7 +61,7 @@ class Batch:
 
 
 def in_batches(items: Iterable[Any], frames: int, device: torch.device) -> Iterator[Batch]:
-    """Put so many frames together, and what comes between them."""
+    """Group so many frames, and the packets between them, into a batch."""
     waiting: list[Any] = []
     held = 0
     for item in items:
@@ -81,7 +81,7 @@ def _gather(items: list[Any], device: torch.device) -> Batch:
         first = as_tensors(frames[0].planes)
         samples = tuple(room((len(frames), *x.shape), x.dtype, device) for x in first)
         planes = zip(*(frame.planes for frame in frames), strict=True)
-        # Not by PyTorch, which would keep all cores busy with it, and they belong to the codecs.
+        # NumPy copies on one core; PyTorch would take all cores, which the codecs need.
         for target, sources in zip(as_arrays(samples), planes, strict=True):
             for mine, plane in zip(target, sources, strict=True):
                 mine[:] = plane
@@ -92,9 +92,9 @@ def _gather(items: list[Any], device: torch.device) -> Batch:
 def changed(
     batches: Iterable[Batch], fn: FrameFunction, pixels: PixelLayout, device: torch.device
 ) -> Generator[list[Any]]:
-    """Every frame, changed by `fn`, and packets as they are, in order; as many at a time as came together.
+    """Yield every frame, changed by `fn`, and every packet as it is, in order, batch by batch.
 
-    Packets leave beside the frames they came with: sound stays with its pictures however far `fn` reads ahead.
+    Packets stay with the frames they came with, so sound stays with its pictures however far `fn` reads ahead.
     """
     batches = iter(batches)
     waiting: deque[Batch] = deque()
@@ -122,7 +122,7 @@ def changed(
             samples = _change(batch, outputs, pixels, device)
             numbers, outputs = count(), []
             yield [Changed(x, samples, next(numbers)) if isinstance(x, Frame) else x for x in batch.items]
-        # The function may have stopped before the end of the file: what is left must hold no frame.
+        # The function may have stopped before the end of the file: the remaining batches must hold no frame.
         for batch in chain(waiting, batches):
             if batch.frames:
                 raise ValueError(f"the function gave only {given} frames back")
@@ -136,9 +136,9 @@ def changed(
 def _change(
     batch: Batch, outputs: list[Tensor], pixels: PixelLayout, device: torch.device
 ) -> Callable[[], Samples]:
-    """Begin to turn what became of a batch into samples."""
+    """Start the conversion of a batch's outputs to samples."""
     samples = upload(batch.samples, device)
-    # Computed again rather than kept: a second conversion costs less than float frames in memory.
+    # The conversion is repeated, because that costs less than keeping float frames in memory.
     rgb_in = rgb_of(samples, pixels)
     for output in outputs:
         if output.shape != rgb_in.shape[1:]:

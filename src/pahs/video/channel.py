@@ -1,4 +1,4 @@
-"""A bounded queue between two threads that both ends can close, so that nobody waits for ever."""
+"""A bounded queue between two threads. Both of them can close it, so that neither waits for ever."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Closed(Exception):  # noqa: N818 - not an error but a fact
-    """The other end has gone."""
+class Closed(Exception):  # noqa: N818 - not an error
+    """The other thread has closed the channel."""
 
 
 class Channel(Generic[T]):
-    """`put` waits for room, iteration waits for items and ends when the channel is closed.
+    """`put` waits until the queue is not full, iteration waits for items and ends when the channel is closed.
 
-    Closing with an exception makes it surface at the other end, in `put` as well as in iteration.
+    If a thread closes it with an exception, the other thread raises this exception, in `put` as well as in iteration.
     """
 
     def __init__(self, size: int) -> None:

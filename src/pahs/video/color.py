@@ -1,8 +1,8 @@
 """Between stored samples and RGB, without generation loss.
 
 A model wants RGB, a file holds YUV with fewer chroma samples, and going there and back is lossy: chroma is
-resampled twice, everything is rounded twice, and colours that RGB cannot show are clipped. So the way back is
-not a conversion at all. `to_rgb` neither rounds nor clips, and `apply_change` takes only the *change* that the
+resampled twice, everything is rounded twice, and colours that RGB cannot show are clipped. So the result is
+not converted at all. `to_rgb` neither rounds nor clips, and `apply_change` takes only the *change* that the
 model made, rgb_out - rgb_in, brings it into the file's own colour space, and adds it to the file's own samples:
 
     sample_out = clip(round(sample_in + to_yuv(rgb_out - rgb_in)))
@@ -26,7 +26,7 @@ def to_rgb(planes: Planes, pixels: PixelLayout, device: torch.device | str = "cp
 
 
 def apply_change(planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout) -> Planes:
-    """The source's samples plus the model's change: `rgb_in` is `to_rgb(planes)`, `rgb_out` what became of it."""
+    """The source's samples plus the model's change: `rgb_in` is `to_rgb(planes)`, `rgb_out` the model's output."""
     samples = tuple(x.to(rgb_in.device) for x in as_tensors(planes))
     return as_arrays(tuple(x.cpu() for x in change(samples, rgb_in, rgb_out, pixels)))
 
@@ -47,7 +47,7 @@ def as_arrays(samples: Samples) -> Planes:
 
 
 def rgb_of(samples: Samples, pixels: PixelLayout) -> Tensor:
-    """`to_rgb` of frames that are where they are to be converted: (..., 3, H, W)."""
+    """`to_rgb` of frames that lie on the device that converts them: (..., 3, H, W)."""
     if pixels.family == "rgb":
         green, blue, red = (_float(x) for x in samples)
         return torch.stack((red, green, blue), -3).div_(2**pixels.depth - 1)
@@ -70,7 +70,7 @@ def rgb_of(samples: Samples, pixels: PixelLayout) -> Tensor:
 
 
 def change(samples: Samples, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayout) -> Samples:
-    """`apply_change` of frames that are where they are to be converted."""
+    """`apply_change` of frames that lie on the device that converts them."""
     # A sample that a half-precision overflow turned into NaN or infinity keeps its source value.
     difference = torch.nan_to_num(rgb_out.float() - rgb_in, nan=0.0, posinf=0.0, neginf=0.0)
     red, green, blue = difference.unbind(-3)

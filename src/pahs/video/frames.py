@@ -1,12 +1,13 @@
-"""What travels between the parts of this package: pixel layouts, frames and facts about a video."""
+"""What the parts of this package exchange: pixel layouts, frames, facts about a video, sources and sinks."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,37 +135,61 @@ class VideoInfo:
     """Number of audio streams."""
 
 
-class FrameSource(Protocol):
-    """What a video file and a folder of images have in common."""
+class FrameSource(ABC):
+    """A video file or a folder of images that frames are read from."""
 
     info: VideoInfo
     warnings: list[str]
+    lost: int
+    """Frames known to be missing from what was yielded so far; final once iteration has ended."""
 
-    @property
-    def lost(self) -> int:
-        """Frames known to be missing from what was yielded so far; final once iteration has ended."""
-
-    def __iter__(self) -> Iterator[Frame]: ...
-
+    @abstractmethod
     def items(self) -> Iterator[Any]:
-        """Frames and, between them in file order, the packets of all other streams."""
+        """Frames and, between them in file order, the packets of all other streams. Once per source."""
 
-    def close(self) -> None: ...
+    def __iter__(self) -> Iterator[Frame]:
+        return (item for item in self.items() if isinstance(item, Frame))
+
+    def close(self) -> None:  # noqa: B027 - nothing to do by default
+        """Close the file. A folder of images holds none open."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
-class FrameSink(Protocol):
-    """Where frames go: a video file or a folder of images, visible under its name only after `close`."""
+class FrameSink(ABC):
+    """A video file or a folder of images that frames are written to, visible under its name only after `close`."""
 
     warnings: list[str]
 
+    @abstractmethod
     def prepare(self, frame: Frame) -> Any:
-        """What `put` takes in the frame's place. Another thread may call this while `put` runs."""
+        """Turn a frame into what `put` takes. Another thread may call this while `put` runs."""
 
+    @abstractmethod
     def put(self, item: Any) -> None:
         """Write a prepared frame, or take over a packet of another stream of the source, unchanged."""
 
+    @abstractmethod
     def close(self) -> None:
         """Finish and put the result under its final name."""
 
+    @abstractmethod
     def abort(self) -> None:
         """Remove everything written so far; harmless after `close`."""
+
+    def write(self, frame: Frame) -> None:
+        """Write one frame, at its own presentation time."""
+        self.put(self.prepare(frame))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
 from pahs.files import remove, unfinished
-from pahs.video.frames import Frame, PixelLayout, VideoInfo
+from pahs.video.frames import Frame, FrameSink, FrameSource, PixelLayout, VideoInfo
 from pahs.video.pixels import frame_of, has_alpha, layout_of, planes_of
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def refuse_single_image(path: Path) -> None:
         raise PahsError(f"{path}: is a single image; give a video or the folder with all its images")
 
 
-class ImageFolderReader:
+class ImageFolderReader(FrameSource):
     """The images of a folder as a video; files that cannot be decoded are counted and left out."""
 
     def __init__(self, path: Path | str, rate: Fraction = Fraction(25)) -> None:
@@ -80,18 +79,7 @@ class ImageFolderReader:
             color_range=frame.color_range,
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing stays open between two images."""
-
-    def __iter__(self) -> Iterator[Frame]:
+    def items(self) -> Iterator[Frame]:
         self.lost = 0
         info = self.info
         for index, file in enumerate(self._files):
@@ -107,11 +95,8 @@ class ImageFolderReader:
                 )
             yield Frame(planes_of(frame, info.pixels), index, info.time_base, 1, file.name)
 
-    def items(self) -> Iterator[Frame]:
-        return iter(self)
 
-
-class ImageFolderWriter:
+class ImageFolderWriter(FrameSink):
     """Fills a hidden folder and renames it at `close`."""
 
     def __init__(self, path: Path | str, info: VideoInfo) -> None:
@@ -127,22 +112,8 @@ class ImageFolderWriter:
                 f"{self.path}: cannot be created ({error.strerror}); choose another output"
             ) from None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-    def write(self, frame: Frame) -> None:
-        self.put(self.prepare(frame))
-
     def prepare(self, frame: Frame) -> tuple[str, bytes]:
-        """Name and contents of the file; another thread may call it while `put` runs."""
+        """Encode a frame: the name and the contents of its file."""
         name = frame.name or f"{frame.pts:06d}.png"
         return name, _encode(frame, self._info, Path(name).suffix.lower())
 

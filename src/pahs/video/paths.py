@@ -20,8 +20,9 @@ _MARK = "-deblurred"
 def outputs_for(inputs: list[Path], output: Path | None = None) -> list[tuple[Path, Path]]:
     """Pair every video file and image folder that `inputs` name with the path of its result.
 
-    A folder stands for the videos in it, or, if it has none, for one video made of its images. Results go beside
-    their sources as <name>-deblurred, or to `output`: a file or folder for one input, a folder for several.
+    A folder stands for the videos in it, or, if it has none, for one video made of its images. Each result
+    goes into the folder of its source as <name>-deblurred, or to `output`: a file or folder for one input, a folder
+    for several.
     """
     if not inputs:
         raise PahsError("no input is given; name a video file or a folder")

@@ -1,4 +1,4 @@
-"""The whole job: decode, let a function change the pictures, encode, keep everything else."""
+"""From file to file: decode, let a function change the pictures, encode, and copy everything else."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ _QUEUE = 8
 STOP_SECONDS = 0.1
 """How often a job looks whether it is to stop."""
 _BURST, _BURST_BYTES = 256, 1 << 29
-"""A GPU gives frames back in long bursts: so many, or so much, may wait for the encoder, which works on them while the
-GPU goes on."""
+"""A GPU returns frames in long bursts: so many frames, or bytes, may wait for the encoder, so that the GPU need not."""
 
 
 @dataclass(frozen=True)
 class TransformReport:
-    """What was done."""
+    """What `transform` did."""
 
     dst: Path
     """The file or folder that was written."""
@@ -226,7 +225,7 @@ def _pump(
 
 
 def _burst(info: VideoInfo) -> int:
-    """Frames that may wait for the encoder."""
+    """How many frames may wait for the encoder."""
     vertical, horizontal = info.pixels.subsampling
     planes = 1 if info.pixels.family == "gray" else 1 + 2 / (vertical * horizontal)
     frame_bytes = info.width * info.height * planes * (1 if info.pixels.depth == 8 else 2)

@@ -1,4 +1,4 @@
-"""Between FFmpeg's frames and plain arrays, bit for bit wherever a layout allows it."""
+"""Conversion between FFmpeg's frames and arrays, bit for bit where the layout allows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from av import VideoFormat, VideoFrame
 
 FULL_RANGE = 2
-# In these codecs a chroma sample sits in the middle of the luma samples it covers.
+# In these codecs a chroma sample lies in the centre of the luma samples it covers.
 _CENTER_SITED = {"mjpeg", "mpeg1video", "jpegls", "webp", "jpeg2000", "png", "tiff", "bmp"}
 
 

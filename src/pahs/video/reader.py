@@ -8,11 +8,10 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
-from pahs.video.frames import Frame, VideoInfo
+from pahs.video.frames import Frame, FrameSource, VideoInfo
 from pahs.video.pixels import has_alpha, layout_of, planes_of
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _INTERLACED = {2, 3, 4, 5}
 
 
-class VideoReader:
+class VideoReader(FrameSource):
     """Frames of the first proper video stream of a file, in presentation order.
 
     A damaged file yields every frame that decodes; `lost` says how many did not.
@@ -57,32 +56,18 @@ class VideoReader:
             raise
         self._decoded: Iterator[VideoFrame | Packet[Stream]] = chain(ahead, rest)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         self.container.close()
 
     @property
-    def lost(self) -> int:
+    def lost(self) -> int:  # type: ignore[override]
         missing = 0
         if self._expected_end is not None and self._yielded:
             missing = round((self._expected_end - self._end) * self.info.rate)
         # One frame more or less is how differently files round their duration.
         return max(self._failed, self._expected - self._yielded, missing if missing > 1 else 0)
 
-    def __iter__(self) -> Iterator[Frame]:
-        for item in self.items():
-            if isinstance(item, Frame):
-                yield item
-
     def items(self) -> Iterator[Frame | Packet[Stream]]:
-        """Frames and, between them in file order, the packets of all other streams. Once per reader."""
         import av
 
         last: int | None = None

@@ -1,4 +1,4 @@
-"""What a frame carries beside its samples: how to turn it, how bright its master was, captions and more."""
+"""Side data of frames: rotation, brightness of the mastering display, captions and more."""
 
 from __future__ import annotations
 

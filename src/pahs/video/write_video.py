@@ -1,4 +1,4 @@
-"""A video made of nothing but pictures: no source whose times, sound or tags would have to be kept."""
+"""Write a video from pictures alone, without a source whose times, sound or tags are kept."""
 
 from __future__ import annotations
 

@@ -9,14 +9,13 @@ from contextlib import contextmanager, suppress
 from fractions import Fraction
 from math import lcm
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, cast
 
 from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
 from pahs.files import remove, unfinished
 from pahs.video.encoder import choose_encoder
-from pahs.video.frames import Frame, VideoInfo
+from pahs.video.frames import Frame, FrameSink, VideoInfo
 from pahs.video.pixels import frame_of
 from pahs.video.reader import VideoReader
 
@@ -34,7 +33,7 @@ _LONGEST_LEAD = 3600
 _STALE_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "duration", "rotate"}
 
 
-class VideoWriter:
+class VideoWriter(FrameSink):
     """Writes under a hidden name and renames at `close`, so that a half-written file never has the final name."""
 
     def __init__(
@@ -61,23 +60,8 @@ class VideoWriter:
             self.abort()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-    def write(self, frame: Frame) -> None:
-        """Encode one frame at its own presentation time."""
-        self.put(self.prepare(frame))
-
     def prepare(self, frame: Frame) -> VideoFrame:
-        """The frame as the encoder takes it; another thread may call it while `put` runs."""
+        """Copy a frame into the form that the encoder takes."""
         picture = frame_of(frame.planes, self._info.pixels)
         info = self._info
         picture.colorspace, picture.color_range = _matrix(info), _range(info)
