@@ -243,7 +243,7 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("", "deblur demo models synthesize train curves evaluate bench --version --install-completion"),
+        ("", "deblur demo models synthesize train curves evaluate bench weights --version --install-completion"),
         ("deblur", "--output --model --look-ahead --no-scene-cuts --overwrite --device --precision --codec"),
         ("demo", "--output --model --frames --device"),
         ("models", "--json"),
@@ -252,6 +252,7 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
         ("curves", "RUN --output"),
         ("evaluate", "--data --model --layout --split --json --markdown --strips --look-ahead --limit"),
         ("bench", "--zoo --reference --scaling --training-step --set --steps --model --size --clip --json"),
+        ("weights average", "FILE --output --weights --half --overwrite"),
     ],
 )
 def test_help_names_what_there_is(command: str, names: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from cyclopts import CycloptsError
 
-from pahs.cli import research, restore
+from pahs.cli import research, restore, weights
 from pahs.cli.options import app, say
 from pahs.errors import PahsError
 from pahs.runtime.malloc import keep_memory
 
-__all__ = ["app", "main", "research", "restore"]
+__all__ = ["app", "main", "research", "restore", "weights"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
