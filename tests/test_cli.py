@@ -243,7 +243,10 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("", "deblur demo models synthesize train curves evaluate bench weights --version --install-completion"),
+        (
+            "",
+            "deblur demo models synthesize train curves evaluate bench weights --version --install-completion",
+        ),
         ("deblur", "--output --model --look-ahead --no-scene-cuts --overwrite --device --precision --codec"),
         ("demo", "--output --model --frames --device"),
         ("models", "--json"),
