@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -193,10 +194,11 @@ libraries = cache(Libraries)
 
 
 def _try_hopper() -> None:
-    for channels in hopper.CHANNELS:
-        x = _ones(1, channels, 3, 8)
+    # Many pictures take other tiles than one.
+    for channels, pictures in product(hopper.CHANNELS, (1, 512)):
+        x = _ones(pictures, channels, 3, 8)
         y = hopper.conv(x, _ones(channels, channels, 3, 3))
-        _check(y[0, 0, 1, 1] == 9 * channels and y[0, -1, 0, 0] == 4 * channels)
+        _check(y[-1, 0, 1, 1] == 9 * channels and y[-1, -1, 0, 0] == 4 * channels)
 
 
 def _try_triton() -> None:

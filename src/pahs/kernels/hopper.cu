@@ -1,11 +1,12 @@
 // 3x3 convolution, 64 numbers a place to 64 numbers a place, for Hopper (sm_90a).
 //
 //     y = relu(conv(x) + bias + residual)         channels-last, half precision, sums in float
+//     y = conv(x) where mask > 0, else 0          the gradient of a ReLU, for training
 //
 // A "place" is GROUP neighbouring pixels of 64 / GROUP channels: 128 bytes. With GROUP > 1 the weights of a place are a
 // band matrix whose zeros are multiplied too; what is left out is what lies outside the band (see `STEPS`).
 //
-// One block stays on each multiprocessor. It keeps the weights in shared memory and takes tiles of 30 x 8 places, which
+// One block stays on each multiprocessor. It keeps the weights in shared memory and takes tiles of ROWS x 8 places, which
 // the copy engine fetches with their border of one (outside the picture: zeros). A tile is fetched once and used
 // nine times: the second operand of a matrix product is the tile seen from a shifted address. This holds because the
 // swizzle of shared memory is a function of the address alone. The product is D[output, place]: with the places as
@@ -19,7 +20,7 @@ typedef unsigned short u16;
 
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
-constexpr int ROWS = 30, COLUMNS = 8, PLACES = ROWS * COLUMNS;
+constexpr int COLUMNS = 8, PLACES = ROWS * COLUMNS;        // ROWS is 30, or 22 for small pictures
 constexpr int CHANNELS = 64 / GROUP;
 constexpr int PIXEL = 2 * CHANNELS;                         // bytes
 constexpr int PITCH = (COLUMNS + 2) * 128;                  // bytes from one row of a tile to the next
@@ -29,6 +30,7 @@ constexpr int STEPS = (128 + 2 * PIXEL) / 32;               // products of 16 nu
 constexpr int WEIGHTS = (3 * STEPS + 3) / 4 * 8192;
 constexpr int BARRIERS = WEIGHTS + 2 * TILE + 2 * RESULT;   // where they are in shared memory
 constexpr int WORKERS = 256;
+constexpr int RESIDUAL = 1;                                 // what `second` says of the second input; 2: a mask; 0: none
 
 __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -74,6 +76,27 @@ __device__ __forceinline__ u64 matrix(u32 address, u32 stride) {
 #define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F20(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12), F4(i + 16)
 
+#define UP_TO_87 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, " \
+    "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, " \
+    "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87"
+#if ROWS == 30
+#define SHAPE "m64n240k16"
+#define SUMS UP_TO_87 ", %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, " \
+    "%104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119"
+#define FACTORS "%120, %121"
+#define ADD "%122"
+#define ALL F20(0), F20(20), F20(40), F20(60), F20(80), F20(100)
+#else
+#define SHAPE "m64n176k16"
+#define SUMS UP_TO_87
+#define FACTORS "%88, %89"
+#define ADD "%90"
+#define ALL F20(0), F20(20), F20(40), F20(60), F4(80), F4(84)
+#endif
+
 #if HALF
 #define KIND "f16.f16"
 #else
@@ -84,17 +107,9 @@ __device__ __forceinline__ u64 matrix(u32 address, u32 stride) {
 __device__ __forceinline__ void multiply(float (&d)[PLACES / 2], u64 a, u64 b, int add) {
     asm volatile(
         "{ .reg .pred add;\n"
-        "setp.ne.b32 add, %122, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n240k16.f32." KIND " {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, "
-        "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, "
-        "%40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, "
-        "%60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, "
-        "%100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "
-        "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119}, "
-        "%120, %121, add, 1, 1, 0, 0; }"
-        : F20(0), F20(20), F20(40), F20(60), F20(80), F20(100)
+        "setp.ne.b32 add, " ADD ", 0;\n"
+        "wgmma.mma_async.sync.aligned." SHAPE ".f32." KIND " {" SUMS "}, " FACTORS ", add, 1, 1, 0, 0; }"
+        : ALL
         : "l"(a), "l"(b), "r"(add));
 }
 
@@ -121,7 +136,7 @@ __device__ __forceinline__ u32 pair(float low, float high) {
 extern "C" __global__ void __launch_bounds__(WORKERS + 32, 1)
 conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap beside,
      const __grid_constant__ TensorMap to, const u16* __restrict__ weight, const u16* __restrict__ bias,
-     int output_stride, int tap_stride, int add_residual, int relu, int wide, int high, int tiles) {
+     int output_stride, int tap_stride, int second, int relu, int wide, int high, int tiles) {
     extern __shared__ unsigned char memory[];
     const u32 base = ((u32)__cvta_generic_to_shared(memory) + 1023) & ~1023u;
     const u32 full = base + BARRIERS, empty = full + 16, turn = full + 32, ready = full + 48;  // two of each
@@ -151,7 +166,7 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
                 expect(full + 8 * mine, TILE);
                 fetch(base + WEIGHTS + mine * TILE, &from, full + 8 * mine,
                       t % wide * COLUMNS - 1, t / wide % high * ROWS - 1, t / (wide * high));
-                if (add_residual)
+                if (second)
                     prepare(&beside, t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
             }
         }
@@ -193,7 +208,7 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
     const u32 at = result + (lane / 16 * 8 + lane % 8) * 128
                    + (((warp % 4 * 2 + lane / 8 % 2) ^ (lane % 8)) << 4);
     int t = blockIdx.x + mine * gridDim.x;
-    if (add_residual && first && t < tiles) {
+    if (second && first && t < tiles) {
         expect(ready + 8 * mine, RESULT);
         fetch(result, &beside, ready + 8 * mine, t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
     }
@@ -211,7 +226,7 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (lane == 0) arrive(empty + 8 * mine);
 
-        if (add_residual) {
+        if (second) {
             await(ready + 8 * mine, i);
         } else {
             if (first) asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
@@ -222,12 +237,15 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
             float v[8];
 #pragma unroll
             for (int e = 0; e < 8; e++) v[e] = d[8 * j + e] + (e & 2 ? bias_1 : bias_0);
-            if (add_residual) {
+            if (second) {
                 u32 r[4];
                 asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                              : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at + j * 2048) : "memory");
 #pragma unroll
-                for (int e = 0; e < 8; e++) v[e] += number((u16)(e & 1 ? r[e / 2] >> 16 : r[e / 2]));
+                for (int e = 0; e < 8; e++) {
+                    const float s = number((u16)(e & 1 ? r[e / 2] >> 16 : r[e / 2]));
+                    v[e] = second == RESIDUAL ? v[e] + s : s > 0.0f ? v[e] : 0.0f;
+                }
             }
             if (relu) {
 #pragma unroll
@@ -242,7 +260,7 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
         const int next = t + 2 * gridDim.x;
         if (first) {
             put(&to, result, t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
-            if (add_residual && next < tiles) {
+            if (second && next < tiles) {
                 asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
                 expect(ready + 8 * mine, RESULT);
                 fetch(result, &beside, ready + 8 * mine,

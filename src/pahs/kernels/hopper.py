@@ -22,10 +22,10 @@ from pahs.files import cache_folder, write_whole
 
 CHANNELS = (64, 32, 16)
 CAPABILITY = (9, 0)
-ROWS, COLUMNS, PLACE = 30, 8, 64
-"""A tile's rows and columns of places, and the numbers of a place, which is one or more neighbouring pixels."""
+ROWS, SMALL_ROWS, COLUMNS, PLACE = 30, 22, 8, 64
+"""Rows of a tile, and of a tile of a small picture; its columns of places; and the numbers of a place, which is one or
+more neighbouring pixels."""
 THREADS = 288
-SHARED_MEMORY = 1024 + 9 * 8192 + 2 * (ROWS + 2) * (COLUMNS + 2) * 128 + 2 * ROWS * COLUMNS * 128 + 64
 TYPES = {torch.float16: 6, torch.bfloat16: 9}
 SWIZZLE_128, PROMOTE_256 = 3, 3
 MAX_SHARED_MEMORY = 8
@@ -61,27 +61,35 @@ def conv(
     bias: Tensor | None = None,
     residual: Tensor | None = None,
     relu: bool = False,
+    mask: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """relu(conv(x) + bias + residual), 3x3 with a padding of 1; all tensors are half precision and channels-last.
 
-    Rows of x are a whole number of places long, and the weight begins at a multiple of 16 bytes.
+    With a mask: conv(x) where it is positive, 0 elsewhere. Rows of x are a whole number of places long, and the weight
+    begins at a multiple of 16 bytes.
     """
-    y = torch.empty_like(x)
+    y = torch.empty_like(x) if out is None else out
+    second = residual if mask is None else mask
     N, channels, H, W = x.shape
     group = PLACE // channels
     with torch.cuda.device(x.device):
-        run = kernel(x.device.index, group, x.dtype == torch.float16)
+        multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
         places = (PLACE, W // group, H, N)
-        wide, high = -(-places[1] // COLUMNS), -(-H // ROWS)
+        wide = -(-places[1] // COLUMNS)
+        # A tile for each multiprocessor or fewer: smaller ones are done sooner.
+        rows = SMALL_ROWS if wide * -(-H // SMALL_ROWS) * N <= multiprocessors else ROWS
+        high = -(-H // rows)
         tiles = wide * high * N
+        run, memory = kernel(x.device.index, group, x.dtype == torch.float16, rows)
+        box = (PLACE, COLUMNS, rows, 1)
         maps = (
-            tensor_map(x.dtype, x.data_ptr(), places, (PLACE, COLUMNS + 2, ROWS + 2, 1)),
-            tensor_map(
-                x.dtype, (y if residual is None else residual).data_ptr(), places, (PLACE, COLUMNS, ROWS, 1)
-            ),
-            tensor_map(x.dtype, y.data_ptr(), places, (PLACE, COLUMNS, ROWS, 1)),
+            tensor_map(x.dtype, x.data_ptr(), places, (PLACE, COLUMNS + 2, rows + 2, 1)),
+            tensor_map(x.dtype, (y if second is None else second).data_ptr(), places, box),
+            tensor_map(x.dtype, y.data_ptr(), places, box),
         )
-        numbers = (weight.stride(0), weight.stride(3), residual is not None, relu, wide, high, tiles)
+        kind = 0 if second is None else 1 if mask is None else 2
+        numbers = (weight.stride(0), weight.stride(3), kind, relu, wide, high, tiles)
         arguments = (
             *(map_ for map_, _ in maps),
             c_void_p(weight.data_ptr()),
@@ -89,9 +97,9 @@ def conv(
             *map(c_int, numbers),
         )
         pointers = (c_void_p * len(arguments))(*(ctypes.addressof(each) for each in arguments))
-        grid = min(tiles, torch.cuda.get_device_properties(x.device).multi_processor_count)
+        grid = min(tiles, multiprocessors)
         stream = torch.cuda.current_stream(x.device).cuda_stream
-        launch = Launch(grid, 1, 1, THREADS, 1, 1, SHARED_MEMORY, stream, ctypes.pointer(OVERLAP), 1)
+        launch = Launch(grid, 1, 1, THREADS, 1, 1, memory, stream, ctypes.pointer(OVERLAP), 1)
         _call("cuLaunchKernelEx", byref(launch), run, pointers, None)
     return y
 
@@ -112,20 +120,22 @@ def tensor_map(
 
 
 @cache
-def kernel(device: int, group: int, half: bool) -> c_void_p:
-    """The compiled function, for the current device."""
+def kernel(device: int, group: int, half: bool, rows: int) -> tuple[c_void_p, int]:
+    """The compiled function, for the current device, and the shared memory that it needs."""
+    memory = 1024 + 9 * 8192 + 2 * (rows + 2) * (COLUMNS + 2) * 128 + 2 * rows * COLUMNS * 128 + 64
     module, function = c_void_p(), c_void_p()
-    _call("cuModuleLoadData", byref(module), compiled(group, half))
+    _call("cuModuleLoadData", byref(module), compiled(group, half, rows))
     _call("cuModuleGetFunction", byref(function), module, b"conv")
-    _call("cuFuncSetAttribute", function, MAX_SHARED_MEMORY, SHARED_MEMORY)
-    return function
+    _call("cuFuncSetAttribute", function, MAX_SHARED_MEMORY, memory)
+    return function, memory
 
 
 @cache
-def compiled(group: int, half: bool) -> bytes:
+def compiled(group: int, half: bool, rows: int) -> bytes:
     """The source as machine code, which is kept in the cache folder between runs."""
     source = files("pahs.kernels").joinpath("hopper.cu").read_bytes()
-    options = [b"--gpu-architecture=sm_90a", b"--std=c++17", b"-DGROUP=%d" % group, b"-DHALF=%d" % half]
+    options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
+    options += [b"-DGROUP=%d" % group, b"-DHALF=%d" % half, b"-DROWS=%d" % rows]
     key = hashlib.sha256(b"\n".join([source, *options, str(torch.version.cuda).encode()])).hexdigest()
     with suppress(OSError, PahsError):
         return (cache_folder() / f"{key}.cubin").read_bytes()

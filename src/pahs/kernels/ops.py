@@ -22,10 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pahs.kernels import cuda_graph, cudnn, dispatch, hopper
+from pahs.kernels import cuda_graph, cudnn, dispatch, hopper, training
 from pahs.kernels.dispatch import Call, Convolution, Kernel, Table, choose
 from pahs.kernels.streams import Tensors
 from pahs.kernels.streams import side_by_side as side_by_side
+from pahs.kernels.training import ping_pong as ping_pong
 
 SMALL_PICTURE = 1 << 17
 """Pixels up to which Triton is as fast as cuDNN at 64 channels; measured on an H200, as are all choices here."""
@@ -49,6 +50,18 @@ def conv_relu(layer: nn.Conv2d, x: Tensor) -> Tensor:
 def conv_add(layer: nn.Conv2d, x: Tensor, residual: Tensor) -> Tensor:
     """residual + layer(x)"""
     return _of_layer(layer, x, residual)
+
+
+def residual_block(first: nn.Conv2d, second: nn.Conv2d, x: Tensor) -> Tensor:
+    """x + second(relu(first(x)))"""
+    if training.suits(x, first.weight):
+        return training.residual_block(first, second, x)
+    return conv_add(second, conv_relu(first, x), x)
+
+
+def trains_ping_pong(h: Tensor, weight: Tensor) -> bool:
+    """Whether `ping_pong` computes such updates, and faster than one by one."""
+    return training.suits(h, weight, any_width=False)
 
 
 def conv_part(

@@ -70,12 +70,32 @@ def side_by_side(
     if device.type != "cuda":
         return first(), second()
     here = torch.cuda.current_stream(device)
+    if torch.is_grad_enabled():
+        # Sums of gradients wait on the current stream for both: neither may run there, or it would wait for the other.
+        return _both_aside(first, second, here, device)
     side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     side.wait_stream(here)
     a = first()
     with torch.cuda.stream(side):
         b = second()
     here.wait_stream(side)
+    for x in b:
+        x.record_stream(here)
+    return a, b
+
+
+def _both_aside(
+    first: Callable[[], A], second: Callable[[], list[Tensor]], here: torch.cuda.Stream, device: torch.device
+) -> tuple[A, list[Tensor]]:
+    one, two = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
+    for stream in (one, two):
+        stream.wait_stream(here)
+    with torch.cuda.stream(one):
+        a = first()
+    with torch.cuda.stream(two):
+        b = second()
+    for stream in (one, two):
+        here.wait_stream(stream)
     for x in b:
         x.record_stream(here)
     return a, b

@@ -41,7 +41,7 @@ class ResidualBlock(nn.Module):
         self.second = conv(channels, channels, kernel)
 
     def forward(self, x: Tensor) -> Tensor:
-        return ops.conv_add(self.second, ops.conv_relu(self.first, x), x)
+        return ops.residual_block(self.first, self.second, x)
 
 
 def residual_blocks(count: int, channels: int) -> nn.Sequential:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from pahs.kernels import ops
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv
 
 Inputs = Literal["both", "current", "past", "none"]
@@ -49,7 +50,9 @@ class PPRNN(nn.Module):
         """
         turns = [current, past] if self.order == "current-first" else [past, current]
         used = [read for read in turns if read is not None]
-        weight = self.mix.second()
+        weight, block = self.mix.second(), self.residual
+        if ops.trains_ping_pong(h, weight):
+            return ops.ping_pong(h, used, 2 * self.count, weight, block.first, block.second, self.out)
         for read in islice(cycle(used), 2 * self.count):
             h = self.block(read, h, weight)
         return h

@@ -174,6 +174,8 @@ class TrainSection:
     """captured replays a whole step as one CUDA graph: the same result in less time. auto: on a single CUDA GPU."""
     compile: bool = True
     """Compile the network's stages on CUDA."""
+    fused: bool = True
+    """Train residual blocks and ping-pong recurrences by fused kernels, in bf16 on Hopper GPUs."""
     channels_last: bool = True
     """Store images with all channels of a pixel together, which convolutions on GPUs read fastest."""
     init: Literal["torch", "scaled"] = "scaled"

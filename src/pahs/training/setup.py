@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pahs.errors import PahsError
+from pahs.kernels import training as kernels
 from pahs.networks import PAHS, Deblurrer
 from pahs.runtime import weights
 from pahs.training.capture import CapturedStep, Compiled, Step
@@ -93,6 +94,7 @@ def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update,
     can_capture = cuda and fabric.world_size == 1
     if train.step == "captured" and not can_capture:
         raise PahsError('train.step is "captured", which needs exactly one CUDA GPU; use "auto"')
+    kernels.enable(fabric.device if train.fused else None)
     compiled = Compiled(model) if train.compile and cuda else None
     update = Update(model, recipe.optim)
     method = "lived_outputs" if recipe.states.warm_passes else "training_outputs"
