@@ -303,7 +303,7 @@ def test_steps_are_timed(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFix
     content = json.loads(numbers.read_text())
     assert content["steps"][0]["name"] == "eager" and len(content["steps"][0]["losses"]) == 3
     assert "ms/step" in capsys.readouterr().out
-    failed = Timing("captured", 0, 0, 0, [], "RuntimeError: why")
+    failed = Timing("captured", 0, 0, 0, [], [], "RuntimeError: why")
     assert "failed: RuntimeError: why" in line(failed, failed)
 
 

@@ -28,9 +28,7 @@ def test_a_residual_block_has_autograds_gradients() -> None:
 @pytest.mark.parametrize("order", ["current-first", "past-first"])
 def test_a_ping_pong_recurrence_has_autograds_gradients(inputs: Inputs, order: Order) -> None:
     network = PPRNN(24, 16, 2, inputs, order).double()
-    h, current, past = (
-        torch.randn(2, 16, 5, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)
-    )
+    h, current, past = (torch.randn(2, 16, 5, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
     given = (None if inputs == "past" else current, None if inputs == "current" else past)
     reads = [x for x in (given if order == "current-first" else given[::-1]) if x is not None]
     wanted = [h, *reads, network.mix.weight, *network.residual.parameters(), *network.out.parameters()]
@@ -46,7 +44,10 @@ def test_the_compiler_takes_the_operators() -> None:
         x = 0.1 * torch.randn(shape, dtype=torch.float64)
         return x.contiguous(memory_format=torch.channels_last).requires_grad_()
 
-    x, weights = last(2, 16, 5, 8), [last(16, 16, 3, 3), torch.randn(16, dtype=torch.float64, requires_grad=True)]
+    x, weights = (
+        last(2, 16, 5, 8),
+        [last(16, 16, 3, 3), torch.randn(16, dtype=torch.float64, requires_grad=True)],
+    )
     torch.library.opcheck(training.residual_block_op, (x, *weights, *weights))
     reads = [last(2, 16, 5, 8), last(2, 16, 5, 8)]
     torch.library.opcheck(training.ping_pong_op, (x, reads, weights[0], *weights, *weights, *weights, 4))

@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from pahs.benchmarks.conditions import wait
 from pahs.runtime.device import device_name
+from pahs.training.capture import Step
 from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import load_recipe
 from pahs.training.schedule import ema_decay, learning_rate
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 KEPT_BATCHES = 32
 """Batches are made once and reused in turn, so that only the step is timed."""
-TOP = 25
-"""Operations in the profile's table."""
+TOP = 12
+"""Kernels in a profile's table."""
 TIMED_FROM = 0.5
 """The first half of the steps is not timed."""
 
@@ -45,6 +46,8 @@ class Timing:
     """Most memory in use; 0 on a CPU."""
     losses: list[float]
     """The loss of every step."""
+    kernels: list[tuple[str, int, float]]
+    """Kernels of one step, or operations on a CPU: name, how often, milliseconds together; longest first."""
     error: str = ""
     """The traceback, where there are no numbers."""
 
@@ -58,20 +61,22 @@ def measure_recipe(path: Path, sets: Sequence[str], steps: int) -> dict[str, obj
     source = open_source(recipe, photos, Share(), fabric.device, print)
     batches = [source.batch() for _ in range(min(KEPT_BATCHES, steps))]
     synthesis = time_batches(fabric.device, source.batch, min(20, steps))
-    kinds = [("eager", False)]
+    kinds = [("eager", False, False)]
     if cuda:
-        kinds += [("captured", False), ("captured", True)]
-    timings = []
-    for kind, compiled in kinds:
-        name = f"{kind}, compiled" if compiled else kind
-        wish = replace(recipe, train=replace(recipe.train, step=kind, compile=compiled))  # type: ignore[arg-type]
+        kinds += [("captured", False, False), ("captured", True, False), ("captured", True, True)]
+    kinds = [kind for kind in kinds if recipe.train.step in ("auto", kind[0])]
+    timings: list[Timing] = []
+    for step, compiled, fused in kinds:
+        name = step + (", compiled" if compiled else "") + (", fused" if fused else "")
+        train = replace(recipe.train, step=step, compile=compiled, fused=fused)  # type: ignore[arg-type]
         try:
-            timings.append(time_steps(fabric, wish, name, batches, steps))
+            timings.append(time_steps(fabric, replace(recipe, train=train), name, batches, steps))
         except Exception:  # the other kinds are worth their numbers all the same
-            timings.append(Timing(name, 0.0, 0.0, 0.0, [], traceback.format_exc()))
+            timings.append(Timing(name, 0.0, 0.0, 0.0, [], [], traceback.format_exc()))
         print(line(timings[-1], timings[0]), flush=True)
     print(f"making a batch: {synthesis:.1f} ms", flush=True)
-    print(where_the_time_goes(fabric, recipe, batches[0]), flush=True)
+    for timing in timings:
+        print(profile_table(timing), flush=True)
     device = device_name(fabric.device)
     return {"device": device, "batch_ms": synthesis, "steps": [asdict(timing) for timing in timings]}
 
@@ -101,26 +106,29 @@ def time_steps(fabric: Fabric, recipe: Recipe, name: str, batches: list[Inputs],
     wait(fabric.device)
     each = (time.monotonic() - since) / (steps - timed_from)
     memory = torch.cuda.max_memory_allocated() / 1e9 if fabric.device.type == "cuda" else 0.0
-    return Timing(name, prepare_seconds, each * 1000, memory, losses.tolist())
+    kernels = kernels_of(step, batches[0], fabric.device)
+    return Timing(name, prepare_seconds, each * 1000, memory, losses.tolist(), kernels)
 
 
-def where_the_time_goes(fabric: Fabric, recipe: Recipe, batch: Inputs) -> str:
-    """A table of the operations that take longest in an eager step, with the shapes they work on."""
-    wish = replace(recipe, train=replace(recipe.train, step="eager", compile=False))
-    model = make_model(wish).to(fabric.device)
-    _, step, _ = make_step(fabric, wish, model)
-    step.prepare(*batch)
-    on_cuda = fabric.device.type == "cuda"
-    kinds = [ProfilerActivity.CPU, ProfilerActivity.CUDA] if on_cuda else [ProfilerActivity.CPU]
-    with profile(activities=kinds, record_shapes=True) as seen:
+def kernels_of(step: Step, batch: Inputs, device: torch.device) -> list[tuple[str, int, float]]:
+    """What one step runs, longest first."""
+    cuda = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as seen:
         step(*batch)
-        wait(fabric.device)
-    order = "self_cuda_time_total" if on_cuda else "self_cpu_time_total"
-    averages = seen.key_averages(group_by_input_shape=True)
-    table: str = averages.table(
-        sort_by=order, row_limit=TOP, max_name_column_width=40, max_shapes_column_width=70
-    )
-    return table
+        wait(device)
+    rows = []
+    for event in seen.key_averages():
+        microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
+        rows.append((event.key, event.count, microseconds / 1000))
+    return sorted(rows, key=lambda row: -row[2])
+
+
+def profile_table(timing: Timing) -> str:
+    """The longest kernels of one kind of step."""
+    total = sum(milliseconds for _, _, milliseconds in timing.kernels)
+    count = sum(times for _, times, _ in timing.kernels)
+    rows = [f"{ms:9.2f} ms {times:6d} x  {name[:90]}" for name, times, ms in timing.kernels[:TOP]]
+    return "\n".join([f"{timing.name}: {count} kernels, {total:.1f} ms if they ran one by one", *rows])
 
 
 def time_batches(device: torch.device, batch: Callable[[], Inputs], count: int) -> float:

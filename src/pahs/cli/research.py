@@ -169,7 +169,7 @@ def bench(
         bool, Parameter(negative="", help="Sizes up to --size, and videos up to ten times --frames.")
     ] = False,
     training_step: Annotated[
-        Path | None, Parameter(help="Time the training steps of this recipe, eager and captured.")
+        Path | None, Parameter(help="Time every kind of training step on this recipe, or that of train.step.")
     ] = None,
     names: Annotated[
         tuple[str, ...],

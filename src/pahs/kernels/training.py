@@ -1,4 +1,4 @@
-"""Residual blocks and ping-pong recurrences with their gradients in few passes over memory, for mixed-precision training.
+"""Residual blocks and ping-pong recurrences with their gradients, in few passes over memory: for mixed precision.
 
 Autograd runs a convolution, its bias, its ReLU and the residual sum one after the other, and again backwards. Here they
 are epilogues of the convolution: of `pahs.kernels.hopper` for 16, 32 and 64 channels, of cuDNN for others. The gradient
@@ -38,7 +38,7 @@ def suits(x: Tensor, weight: Tensor, any_width: bool = True) -> bool:
         return False
     outputs, inputs, rows, columns = weight.shape
     square = inputs == outputs and rows == columns == 3
-    return square and (inputs % 8 == 0 and any_width or _suits_hopper(inputs, x.shape[3]))
+    return square and ((inputs % 8 == 0 and any_width) or _suits_hopper(inputs, x.shape[3]))
 
 
 def _suits_hopper(channels: int, columns: int) -> bool:
@@ -82,7 +82,9 @@ def _residual_block(
     return _convolve(middle, second, second_bias, x), middle
 
 
-def _residual_block_back(gradient: Tensor, middle: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def _residual_block_back(
+    gradient: Tensor, middle: Tensor, first: Tensor, second: Tensor
+) -> tuple[Tensor, Tensor]:
     """The gradients of the block's input and of its middle before the ReLU; the weights are turned round already."""
     gradient, first, second = _last(gradient), _last(first), _last(second)
     g_middle = _convolve(gradient, second, mask=middle)
@@ -233,7 +235,7 @@ ping_pong_op.register_autograd(_ping_pong_gradients, setup_context=_keep_ping_po
 def residual_block(first: nn.Conv2d, second: nn.Conv2d, x: Tensor) -> Tensor:
     """x + second(relu(first(x)))"""
     parameters = (first.weight, first.bias, second.weight, second.bias)
-    y, _ = residual_block_op(_last(x), *(each.to(x.dtype) for each in parameters if each is not None))
+    y: Tensor = residual_block_op(_last(x), *(each.to(x.dtype) for each in parameters if each is not None))[0]
     return y
 
 
@@ -249,7 +251,7 @@ def ping_pong(
     """`updates` times h -> out(block(mix * h + read)), with `reads` in turns; `block` is the residual block."""
     parameters = (mix, first.weight, first.bias, second.weight, second.bias, out.weight, out.bias)
     weights = [each.to(h.dtype) for each in parameters if each is not None]
-    y, *_ = ping_pong_op(_last(h), [read.to(h.dtype) for read in reads], *weights, updates)
+    y: Tensor = ping_pong_op(_last(h), [read.to(h.dtype) for read in reads], *weights, updates)[0]
     return y
 
 
