@@ -21,6 +21,20 @@ Kind = Literal["blur", "blur_gamma"]
 """Which of GOPRO's two blurry versions."""
 
 
+def seconds_of(text: str) -> float:
+    """A time that a person writes: seconds, or minutes and hours before them, as in 90, 1:30 or 0:01:30.5."""
+    total = 0.0
+    try:
+        for part in text.split(":"):
+            value = float(part)
+            if not 0 <= value < 1e9 or text.count(":") > 2:
+                raise ValueError
+            total = 60 * total + value
+    except ValueError:
+        raise PahsError(f"{text!r} is not a time; write seconds, such as 90, or 1:30, or 0:01:30.5") from None
+    return total
+
+
 def check_choice(option: str, value: str, choices: Any) -> None:
     """Refuse a value that the Literal `choices` does not name."""
     known = get_args(choices)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pahs.networks import Deblurrer
     from pahs.video import TransformReport
+    from pahs.video.cut import Part
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,14 @@ class DeblurOptions:
     """Forget the past where the scene changes."""
     encode: EncodeOptions = field(default_factory=EncodeOptions)
     """How the result is compressed."""
+    start: float | None = None
+    """Seconds after the first frame at which the result begins; None: at the first frame."""
+    end: float | None = None
+    """Seconds after the first frame before which the result ends; None: after the last frame."""
+    preview: float | None = None
+    """Only so many seconds (of those from `start` to `end`), where the blur is worst."""
+    strength: float = 1.0
+    """Share of the network's change that is made: 0 gives back the input's own samples, 1 all that it restores."""
     overwrite: bool = False
     """Replace an output that exists."""
     device: str = "auto"
@@ -40,6 +49,14 @@ class DeblurOptions:
     def __post_init__(self) -> None:
         if self.look_ahead is not None and self.look_ahead < 0:
             raise PahsError(f"look-ahead is {self.look_ahead}; it must be 0 or more")
+        if self.start is not None and self.start < 0:
+            raise PahsError(f"--start {self.start:g}: it must be 0 or more")
+        if self.end is not None and self.end <= (self.start or 0):
+            raise PahsError(f"--end {self.end:g}: it must be above --start ({self.start or 0:g})")
+        if self.preview is not None and not self.preview > 0:
+            raise PahsError(f"--preview {self.preview:g}: it must be above 0")
+        if not 0 <= self.strength <= 1:
+            raise PahsError(f"--strength {self.strength:g}: choose 0 (the input) to 1 (all that is restored)")
         check_choice("device", self.device.partition(":")[0], Device)
         check_choice("precision", self.precision, Precision)
         if self.memory is not None and self.memory <= 0:
@@ -83,6 +100,8 @@ def deblur(
         limit_memory(device, options.memory)
 
     def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
+        if not options.strength:
+            return frames
         return engine.stream(network, frames, look_ahead=options.look_ahead, scene_cuts=options.scene_cuts)
 
     return transform(
@@ -93,4 +112,17 @@ def deblur(
         overwrite=options.overwrite,
         advance=advance,
         stop=stop,
+        part=chosen_part(pairs[0][0], options),
+        strength=options.strength,
     )
+
+
+def chosen_part(source: Path, options: DeblurOptions) -> Part | None:
+    """The part of a video that the options ask for; None for all of it."""
+    from pahs.engine.sharpness import sharpness
+    from pahs.video.cut import blurriest, part_of
+
+    part = part_of(options.start, options.end)
+    if options.preview is None:
+        return part
+    return blurriest(source, options.preview, part, sharpness)

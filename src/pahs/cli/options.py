@@ -22,6 +22,7 @@ app = App(
 app.register_install_completion_command(help="Install completion for this shell.")
 
 RUNNING = Group("Where and how it runs")
+PART = Group("A part of the video")
 ENCODING = Group("The video that is written")
 
 ModelOption = Annotated[

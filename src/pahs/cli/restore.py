@@ -9,9 +9,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pahs.choices import Codec, EncodeOptions, EncoderSpeed
+from pahs.choices import Codec, EncodeOptions, EncoderSpeed, seconds_of
 from pahs.cli.options import (
     ENCODING,
+    PART,
     RUNNING,
     DeviceOption,
     MemoryOption,
@@ -20,6 +21,7 @@ from pahs.cli.options import (
     app,
     say,
 )
+from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 
 
@@ -42,6 +44,16 @@ def deblur(
         Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
     ] = None,
     scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True,
+    start: Annotated[
+        str | None, Parameter(group=PART, help="Begin here: seconds, 1:30 or 0:01:30.5.")
+    ] = None,
+    end: Annotated[str | None, Parameter(group=PART, help="End here.")] = None,
+    preview: Annotated[
+        float | None, Parameter(group=PART, help="Only so many seconds, where the blur is worst.")
+    ] = None,
+    strength: Annotated[
+        float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")
+    ] = DeblurOptions.strength,
     overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
@@ -65,14 +77,25 @@ def deblur(
     Sound, subtitles, time stamps, rotation, bit depth and colour description are kept. Nothing appears under the
     output's name before it is complete.
     """
-    from pahs.deblur import DeblurOptions
     from pahs.deblur import deblur as run
     from pahs.progress import bar
     from pahs.runtime.load import load
     from pahs.video import outputs_for
 
     encode = EncodeOptions(codec, crf, preset, lossless)
-    options = DeblurOptions(look_ahead, scene_cuts, encode, overwrite, device, precision, memory)
+    options = DeblurOptions(
+        look_ahead=look_ahead,
+        scene_cuts=scene_cuts,
+        encode=encode,
+        start=None if start is None else seconds_of(start),
+        end=None if end is None else seconds_of(end),
+        preview=preview,
+        strength=strength,
+        overwrite=overwrite,
+        device=device,
+        precision=precision,
+        memory=memory,
+    )
     pairs = outputs_for(inputs, output)
     network = load(model, device, precision, random_weights)
     if random_weights:

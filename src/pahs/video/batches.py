@@ -90,10 +90,15 @@ def _gather(items: list[Any], device: torch.device) -> Batch:
 
 
 def changed(
-    batches: Iterable[Batch], fn: FrameFunction, pixels: PixelLayout, device: torch.device
+    batches: Iterable[Batch],
+    fn: FrameFunction,
+    pixels: PixelLayout,
+    device: torch.device,
+    strength: float = 1.0,
 ) -> Generator[list[Any]]:
-    """Yield every frame, changed by `fn`, and every packet as it is, in order, batch by batch.
+    """Yield every frame, changed by a share (`strength`) of what `fn` changes, and every packet as it is.
 
+    All come in order, batch by batch.
     Packets stay with the frames they came with, so sound stays with its pictures however far `fn` reads ahead.
     """
     batches = iter(batches)
@@ -119,7 +124,7 @@ def changed(
             if len(outputs) < waiting[0].frames:
                 continue
             batch = waiting.popleft()
-            samples = _change(batch, outputs, pixels, device)
+            samples = _change(batch, outputs, pixels, device, strength)
             numbers, outputs = count(), []
             yield [Changed(x, samples, next(numbers)) if isinstance(x, Frame) else x for x in batch.items]
         # The function may have stopped before the end of the file: the remaining batches must hold no frame.
@@ -134,7 +139,7 @@ def changed(
 
 
 def _change(
-    batch: Batch, outputs: list[Tensor], pixels: PixelLayout, device: torch.device
+    batch: Batch, outputs: list[Tensor], pixels: PixelLayout, device: torch.device, strength: float
 ) -> Callable[[], Samples]:
     """Start the conversion of a batch's outputs to samples."""
     samples = upload(batch.samples, device)
@@ -145,4 +150,7 @@ def _change(
             raise ValueError(
                 f"the function gave {tuple(output.shape)} for a frame of {tuple(rgb_in.shape[1:])}"
             )
-    return fetch(change(samples, rgb_in, torch.stack(outputs), pixels))
+    rgb_out = torch.stack(outputs)
+    if strength < 1:
+        rgb_out = torch.lerp(rgb_in, rgb_out.float(), strength)
+    return fetch(change(samples, rgb_in, rgb_out, pixels))

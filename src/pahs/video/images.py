@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,6 +80,17 @@ class ImageFolderReader(FrameSource):
             matrix=frame.colorspace,
             color_range=frame.color_range,
         )
+
+    def keep(self, start: Fraction, end: Fraction | None) -> None:
+        """Only the images from `start` to before `end`, in seconds at the rate of the folder."""
+        rate = self.info.rate
+        first, last = ceil(start * rate), None if end is None else ceil(end * rate)
+        self._files = self._files[first:last]
+        if not self._files:
+            raise PahsError(
+                f"{self.path}: holds no image from {float(start):g} s on; choose another --start or --end"
+            )
+        self.info = replace(self.info, frame_count=len(self._files))
 
     def items(self) -> Iterator[Frame]:
         self.lost = 0

@@ -17,8 +17,9 @@ from pahs.errors import PahsError, Stopped
 from pahs.progress import Advance, Stop
 from pahs.video.batches import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.channel import Channel, Closed
+from pahs.video.cut import Part, open_source
 from pahs.video.frames import FrameSink, FrameSource, VideoInfo
-from pahs.video.images import ImageFolderReader, ImageFolderWriter, refuse_single_image
+from pahs.video.images import ImageFolderWriter, refuse_single_image
 from pahs.video.reader import VideoReader
 from pahs.video.writer import VideoWriter
 
@@ -61,11 +62,14 @@ def transform(
     overwrite: bool = False,
     advance: Advance | None = None,
     stop: Stop | None = None,
+    part: Part | None = None,
+    strength: float = 1.0,
 ) -> TransformReport:
     """Write `src` to `dst` with its pictures changed by `fn`.
 
     `fn` sees frames as float32 tensors on `device`, nominally in [0, 1]. Only what it changes is changed: see
-    `pahs.video.color`. Decoding and encoding run in threads of their own; memory depends on how far `fn` reads ahead,
+    `pahs.video.color`; `strength` is the share of the change that is made. `part` is all that is read and written.
+    Decoding and encoding run in threads of their own; memory depends on how far `fn` reads ahead,
     not on the length of the video. Once `stop` is set, the job ends with `Stopped`, and no file or thread is left.
     """
     start = time.perf_counter()
@@ -76,23 +80,16 @@ def transform(
         check_target(src, dst, overwrite=overwrite)
     except OSError as error:
         raise PahsError(f"{error.filename or dst}: cannot be used ({error.strerror})") from None
-    source: FrameSource
-    sink: FrameSink
-    if src.is_dir():
-        source = images = ImageFolderReader(src)
+    source = open_source(src, part)
+    try:
         _make_parent(dst)
-        sink = ImageFolderWriter(dst, images.info)
-    else:
-        source = video = VideoReader(src)
-        try:
-            _make_parent(dst)
-            sink = VideoWriter(dst, video.info, encode, video)
-        except BaseException:
-            video.close()
-            raise
+        sink = _open_sink(dst, source, encode)
+    except BaseException:
+        source.close()
+        raise
     try:
         advance.expect(source.info.frame_count)
-        frames = _pump(source, sink, fn, torch.device(device), advance, stop)
+        frames = _pump(source, sink, fn, torch.device(device), advance, stop, strength)
         if frames == 0:
             raise PahsError(f"{src}: no frame can be decoded; the file is damaged or incomplete")
         if stop is not None and stop.is_set():
@@ -105,6 +102,12 @@ def transform(
     if source.lost:
         warnings.append(f"{src.name}: {source.lost} damaged or missing frames were left out")
     return TransformReport(dst, frames, source.lost, time.perf_counter() - start, tuple(warnings))
+
+
+def _open_sink(dst: Path, source: FrameSource, encode: EncodeOptions | None) -> FrameSink:
+    if isinstance(source, VideoReader):
+        return VideoWriter(dst, source.info, encode, source)
+    return ImageFolderWriter(dst, source.info)
 
 
 def check_target(src: Path, dst: Path, *, overwrite: bool) -> None:
@@ -142,6 +145,7 @@ def _pump(
     device: torch.device,
     advance: Advance,
     stop: Stop | None,
+    strength: float,
 ) -> int:
     """Run all stages side by side; returns the number of frames. Whatever fails, no thread stays behind."""
     count = 0
@@ -156,7 +160,7 @@ def _pump(
                 advance.enter("looking ahead", read)
             yield frame
 
-    work = changed(decoded, lambda frames: fn(looked_ahead(frames)), info.pixels, device)
+    work = changed(decoded, lambda frames: fn(looked_ahead(frames)), info.pixels, device, strength)
 
     def read() -> None:
         try:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pahs.errors import PahsError
 from pahs.video.frames import Frame, FrameSource, VideoInfo
@@ -58,6 +58,10 @@ class VideoReader(FrameSource):
 
     def close(self) -> None:
         self.container.close()
+
+    def chapters(self) -> list[Any]:
+        """The file's chapters, as PyAV gives and takes them."""
+        return list(self.container.chapters())
 
     @property
     def lost(self) -> int:  # type: ignore[override]

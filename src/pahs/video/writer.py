@@ -156,7 +156,7 @@ class VideoWriter(FrameSink):
         """The source's streams in their order, the video one replaced by an encoder."""
         video = None
         if source is not None:
-            chapters = bool(source.container.chapters())
+            chapters = bool(source.chapters())
             for stream in source.container.streams:
                 if stream.index == source.stream.index:
                     video = self._add_video(options)
@@ -227,7 +227,7 @@ class VideoWriter(FrameSink):
             return
         kept = {k: v for k, v in source.container.metadata.items() if k.lower() not in _STALE_TAGS}
         self._container.metadata.update(kept)
-        self._container.set_chapters(source.container.chapters())
+        self._container.set_chapters(source.chapters())
 
     def _start(self) -> None:
         container = self._container
