@@ -177,6 +177,8 @@ def compare(
             if trial is plan[-1]:
                 stages = time_stages(placed, outputs, frames, work, device)
                 flops = sum(stage.flops for stage in stages)  # chunks are shorter where memory is short
+            del outputs
+            free_memory()  # the stream fills what --memory allows, and the matrices need some of it
             rate = matrix_rate(device, DTYPES[trial.precision])
             precision = "tf32" if trial.tf32 else trial.precision
             row = Contender(trial.name, precision, flops, rate, frames, seconds, peak)
@@ -186,7 +188,7 @@ def compare(
             contenders.append(row)
             if trial is plan[-1] and video is not None:
                 rates = measure_file(placed, video.path, say)
-            del placed, outputs
+            del placed
         free_memory()
     what = f"--reference --model {model}" + (f" {video.option}" if video is not None else "")
     return Comparison(
