@@ -36,7 +36,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     # Measurements, and the pictures that are drawn of them. They may look into every room.
     "benchmarks": (
-        *("errors", "files", "networks", "engine", "runtime", "video", "deblur"),
+        *("choices", "errors", "files", "networks", "engine", "runtime", "video", "deblur"),
         *("evaluation", "training"),
     ),
     "figures": ("errors", "files", "benchmarks"),

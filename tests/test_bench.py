@@ -13,6 +13,7 @@ import torch
 
 from pahs import bench, cli
 from pahs.benchmarks import conditions, zoo
+from pahs.benchmarks.options import BenchConfig
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig
 from pahs.runtime import weights
@@ -64,12 +65,10 @@ def test_the_zoo_is_every_preset_with_the_papers_speed_beside_it(monkeypatch, ca
 
 
 def test_arithmetic_grows_with_the_pixels_of_a_network_without_attention():
-    small, large = (zoo.count(zoo.Row("lstm"), conditions.BenchConfig(width, 32)).flops for width in (32, 64))
+    small, large = (zoo.count(zoo.Row("lstm"), BenchConfig((width, 32))).flops for width in (32, 64))
     assert large == pytest.approx(2 * small)
     # Frames are padded to the multiples that a network wants: of 16 for this one.
-    odd, even = (
-        zoo.count(zoo.Row("pahs-t"), conditions.BenchConfig(*size)).flops for size in [(40, 24), (48, 32)]
-    )
+    odd, even = (zoo.count(zoo.Row("pahs-t"), BenchConfig(size)).flops for size in [(40, 24), (48, 32)])
     assert odd == even
 
 
@@ -88,7 +87,7 @@ def test_running_out_of_memory_is_a_row_too(monkeypatch):
 
     monkeypatch.setattr("pahs.networks.lstm.LSTM.extract", starve)
     monkeypatch.setattr(zoo, "flops_per_frame", lambda network, height, width: 1e9)
-    row = zoo.measure_all(["lstm"], conditions.BenchConfig(32, 32, 2)).rows[0]
+    row = zoo.measure_all(["lstm"], BenchConfig((32, 32), 2)).rows[0]
     assert row.speed is None and row.parameters == 1214863
     assert "not enough memory for 32x32 frames" in row.error
 
@@ -96,7 +95,7 @@ def test_running_out_of_memory_is_a_row_too(monkeypatch):
 def test_weights_files_can_be_measured(tmp_path):
     file = tmp_path / "narrow.safetensors"
     weights.save(PAHSConfig(width=12, shared_extractor=True).build(), file)
-    row = zoo.measure_all([str(file)], conditions.BenchConfig(32, 32, 5, 0.2, "cpu")).rows[0]
+    row = zoo.measure_all([str(file)], BenchConfig((32, 32), 5, 0.2, "cpu")).rows[0]
     assert row.error == "" and row.frames == 5 and row.family == "bidirectional"
 
 
@@ -177,5 +176,5 @@ def test_the_command_runs_where_av_is_not_installed(which, tmp_path):
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PahsError, match="cannot be written"):
-        task = bench.Task(("lstm",), json_file=tmp_path / "file" / "x.json")
-        bench.run(task, conditions.BenchConfig(16, 16, 1, 0.1, "cpu"))
+        config = BenchConfig((16, 16), 1, 0.1, "cpu")
+        bench.run(bench.Task(), config, ("lstm",), json_file=tmp_path / "file" / "x.json")

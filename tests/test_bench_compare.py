@@ -13,8 +13,8 @@ from clips import make_clip
 from pahs import cli
 from pahs.benchmarks import compare
 from pahs.benchmarks.compare import FEW, Contender
-from pahs.benchmarks.conditions import BenchConfig
 from pahs.benchmarks.files import check_file
+from pahs.benchmarks.options import BenchConfig
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
@@ -83,7 +83,7 @@ def test_a_lower_precision_is_compared_with_our_own_float32(narrow):
     work = compare.count_work(network, 32, 32)
     names = [
         (trial.name, trial.precision, trial.tf32, trial.against)
-        for trial in compare.trials(network, work, BenchConfig(32, 32, 4, 1, "cuda:0", "bf16"))
+        for trial in compare.trials(network, work, BenchConfig((32, 32), 4, 1, "cuda:0", "bf16"))
     ]
     assert names == [
         ("literal reference", "fp32", False, ""),
@@ -118,7 +118,7 @@ def test_time_decides_how_many_frames_are_timed(seconds, step, expected, monkeyp
         return float(frames)
 
     monkeypatch.setattr(compare, "take", one_second_each)
-    config = BenchConfig(16, 16, 40, seconds, "cpu", "fp32")
+    config = BenchConfig((16, 16), 40, seconds, "cpu", "fp32")
     assert compare.time_stream(iter([]), step, config) == (expected, float(expected))
     assert taken[0] == max(step, FEW)
 

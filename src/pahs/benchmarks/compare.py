@@ -16,9 +16,10 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import BenchConfig, Say, conditions, has_weights, moving_texture, settle, tf32
+from pahs.benchmarks.conditions import Say, conditions, has_weights, moving_texture, settle, tf32
 from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
 from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_peak
+from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
 from pahs.engine import stream

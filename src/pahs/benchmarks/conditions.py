@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pahs.benchmarks.options import BenchConfig
+from pahs.choices import Device, Precision
 from pahs.errors import PahsError
 from pahs.files import write_whole
 from pahs.networks import PRESETS
@@ -25,36 +28,6 @@ PIXELS_PER_FRAME = 5
 """Distance that the texture moves from one frame to the next."""
 
 
-@dataclass(frozen=True)
-class BenchConfig:
-    """The settings of a measurement, the same for every network."""
-
-    width: int = 1280
-    height: int = 720
-    frames: int = 32
-    """The clip has at most this many frames."""
-    seconds: float = 2.0
-    """A network that would need longer for the clip is timed on the first frames of it."""
-    device: str = "auto"
-    precision: str = "auto"
-    memory: float | None = None
-    """At most this much of the GPU's memory is used, in GiB."""
-
-    @property
-    def limit(self) -> str:
-        """The command's option that sets `memory`, with a space before it."""
-        return "" if self.memory is None else f" --memory {self.memory:g}"
-
-    def __post_init__(self) -> None:
-        for name in ("width", "height"):
-            if getattr(self, name) < 16:
-                raise PahsError(f"--size: {name} is {getattr(self, name)}; the smallest frames are 16x16")
-        if self.frames < 1:
-            raise PahsError(f"--frames {self.frames}: use 1 or more")
-        if self.seconds <= 0:
-            raise PahsError(f"--seconds {self.seconds}: it must be above 0")
-
-
 def settle(config: BenchConfig) -> BenchConfig:
     """The same with the device and the precision that `auto` stands for here."""
     device = choose_device(config.device)
@@ -62,7 +35,7 @@ def settle(config: BenchConfig) -> BenchConfig:
     if config.memory is not None:
         limit_memory(device, config.memory)
     precision = next(key for key, value in DTYPES.items() if value == dtype)
-    return replace(config, device=str(device), precision=precision)
+    return replace(config, device=cast(Device, device.type), precision=cast(Precision, precision))
 
 
 def check_model(name: str) -> None:

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import torch
 
-from pahs.benchmarks.conditions import BenchConfig, Say, conditions, has_weights, moving_texture, settle
+from pahs.benchmarks.conditions import Say, conditions, has_weights, moving_texture, settle
+from pahs.benchmarks.options import BenchConfig
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer

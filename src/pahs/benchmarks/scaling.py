@@ -8,8 +8,9 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import BenchConfig, Say, conditions, moving_texture, settle
+from pahs.benchmarks.conditions import Say, conditions, moving_texture, settle
 from pahs.benchmarks.memory import allocated, peak_since
+from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.zoo import run_through
 from pahs.runtime.load import load
 

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import BenchConfig, Say, check_model, conditions, moving_texture, settle, wait
+from pahs.benchmarks.conditions import Say, check_model, conditions, moving_texture, settle, wait
 from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_peak
+from pahs.benchmarks.options import BenchConfig
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters

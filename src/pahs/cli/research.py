@@ -7,11 +7,11 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pahs.benchmarks.options import BenchConfig, Task
 from pahs.choices import AnyLayout, Kind, Split
 from pahs.cli.options import (
     DeviceOption,
     JsonOption,
-    MemoryOption,
     ModelOption,
     PrecisionOption,
     SetOption,
@@ -161,16 +161,6 @@ def evaluate(
 @app.command
 def bench(
     *,
-    zoo: Annotated[bool, Parameter(negative="", help="Every model of `pahs models`.")] = False,
-    reference: Annotated[
-        bool, Parameter(negative="", help="The paper's inference as it is written, and ours, stage by stage.")
-    ] = False,
-    scaling: Annotated[
-        bool, Parameter(negative="", help="Sizes up to --size, and videos up to ten times --frames.")
-    ] = False,
-    training_step: Annotated[
-        Path | None, Parameter(help="Time every kind of training step on this recipe, or that of train.step.")
-    ] = None,
     names: Annotated[
         tuple[str, ...],
         Parameter(
@@ -181,30 +171,15 @@ def bench(
             help="Names from `pahs models`, or .safetensors files.",
         ),
     ] = (),
-    size: Annotated[tuple[int, int], Parameter(help="Width and height of the frames.")] = (1280, 720),
-    frames: Annotated[int, Parameter(help="Length of the clip at most.")] = 32,
-    seconds: Annotated[float, Parameter(help="Time for a model, about: a slow one sees fewer frames.")] = 2.0,
-    file: Annotated[
-        Path | None,
-        Parameter(help="Measure this video from file to file, stage by stage; alone or with --reference."),
-    ] = None,
-    clip: Annotated[
-        int | None, Parameter(help="The same with a video of so many frames that is made for it.")
-    ] = None,
-    plot: Annotated[Path | None, Parameter(help="With --scaling: draw the curves into this PNG.")] = None,
+    task: Annotated[Task, Parameter(name="*", negative="")] = Task(),  # noqa: B008 - frozen
+    config: Annotated[BenchConfig, Parameter(name="*")] = BenchConfig(),  # noqa: B008
     sets: SetOption = (),
-    steps: Annotated[int, Parameter(help="With --training-step: how many of each kind.")] = 200,
     json_file: JsonOption = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
-    memory: MemoryOption = None,
 ) -> None:
     """Measure models side by side: parameters, arithmetic, frames per second, memory.
 
     Every model gets the same frames, which lie on the device already. Weights are random where speed alone counts.
     """
-    from pahs.bench import Task, run
-    from pahs.benchmarks.conditions import BenchConfig
+    from pahs.bench import run
 
-    task = Task(names, zoo, reference, scaling, file, clip, plot, json_file, training_step, sets, steps)
-    run(task, BenchConfig(*size, frames, seconds, device, precision, memory))
+    run(task, config, names, sets, json_file)
