@@ -156,7 +156,7 @@ def test_truncated_video_gives_what_decodes_and_says_what_is_lost(tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_in_the_middle_leaves_nothing(tmp_path: Path, net: Path, stop: signal.Signals) -> None:
     clip = make_clip(tmp_path / "clip.mp4", frames=600, width=160, height=96)
     before = clip.path.read_bytes()

@@ -19,6 +19,7 @@ import pytest
 
 from clips import decoded, make_clip, moving_texture, packets_of
 from pahs.errors import PahsError
+from pahs.files import Partial
 from pahs.video import EncodeOptions, Frame, VideoReader, VideoWriter, outputs_for, probe, transform
 from pahs.video.channel import Channel, Closed
 
@@ -202,10 +203,15 @@ def test_attachment_that_the_container_cannot_hold_is_named(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_full_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("pahs.files.secrets.token_hex", lambda size: "name")
+    real = Partial.__init__
+
+    def on_a_full_disk(self, target):
+        real(self, target)
+        self.path.symlink_to("/dev/full")
+
+    monkeypatch.setattr(Partial, "__init__", on_a_full_disk)
     clip = make_clip(tmp_path / "in.mp4", frames=20, audio="aac")
     for suffix in (".mp4", ".mkv"):
-        (tmp_path / f".out.name.partial{suffix}").symlink_to("/dev/full")
         with pytest.raises(PahsError, match=rf"out{suffix}: the disk is full; free some space"):
             transform(clip.path, tmp_path / f"out{suffix}", identity, encode=FAST)
     assert [p.name for p in tmp_path.iterdir()] == ["in.mp4"]
@@ -415,3 +421,31 @@ def test_the_texture_of_the_tests_moves_and_has_detail():
     assert clip.shape == (4, 48, 64, 3) and clip.min() == 0 and clip.max() == 1
     assert np.abs(np.diff(clip, axis=0)).mean() > 0.02
     assert clip.std() > 0.15
+
+
+def test_three_threads_with_one_output_leave_the_result_of_one(tmp_path):
+    clip = make_clip(tmp_path / "in.mp4", frames=10)
+    all_run, results = threading.Barrier(3), []
+
+    def slowly(frames):
+        for index, frame in enumerate(frames):
+            if index == 5:
+                all_run.wait(10)
+            yield frame
+
+    def work():
+        try:
+            results.append(transform(clip.path, tmp_path / "out.mp4", slowly, encode=FAST).frames)
+        except PahsError as error:
+            results.append(str(error))
+            all_run.wait(10)
+
+    jobs = [threading.Thread(target=work) for _ in range(3)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    refused_jobs = [r for r in results if isinstance(r, str)]
+    assert len(refused_jobs) == 2 and all("another job is writing it" in r for r in refused_jobs)
+    assert len(decoded(tmp_path / "out.mp4")) == 10
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mp4", "out.mp4"]

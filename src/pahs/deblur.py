@@ -87,6 +87,8 @@ def deblur(
 
     advance = advance or Advance()
     advance.enter("opening")
+    if not str(source) or (target is not None and not str(target)):
+        raise PahsError("the input's or output's name is empty; name a file")
     pairs = outputs_for([Path(source)], Path(target) if target is not None else None)
     if len(pairs) > 1:
         raise PahsError(f"{source}: holds {len(pairs)} videos; give one of them")

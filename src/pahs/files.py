@@ -2,19 +2,114 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import hashlib
 import os
+import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pahs.errors import PahsError
 
+_LOCK = ".lock"
+_PARTIAL = re.compile(r"\..*\.[0-9a-f]{8}\.partial", re.DOTALL)
+_STEM = 40
+"""Characters of the result's name in the name of its hidden folder: file systems allow 255 bytes."""
+_TRIES, _PAUSE = 20, 0.05
+"""A job that tidies up holds another's lock for a moment, so a locked folder is tried again for a second."""
 
-def unfinished(path: Path) -> Path:
-    """A hidden name in the folder of `path`, with its ending, that no other process, machine or job uses."""
-    return path.with_name(f".{path.stem}.{secrets.token_hex(4)}.partial{path.suffix}")
+
+class Partial:
+    """Where a result is written before it is complete: in a hidden folder next to it that this job has locked.
+
+    The operating system drops the lock when the process ends, however it ends: a folder without one is what a killed
+    job left, and the next job that writes there removes it. Where the file system knows no locks, nothing is removed.
+    """
+
+    path: Path
+    """The file or folder to write, with the ending of the result."""
+
+    def __init__(self, target: Path, shared: bool = False) -> None:
+        """`shared` lets several jobs write the same result, of which the last one wins; otherwise one may."""
+        self._target = target
+        token = secrets.token_hex(4) if shared else hashlib.sha256(os.fsencode(target.name)).hexdigest()[:8]
+        self._folder = target.with_name(f".{target.name[:_STEM]}.{token}.partial")
+        self.path = self._folder / f"result{target.suffix}"
+        if not shared:
+            _remove_abandoned(target.parent)
+        lock = _claim(self._folder)
+        if lock is None:
+            raise PahsError(
+                f"{target}: another job is writing it, in {self._folder.name}; "
+                "wait for it or choose another output"
+            )
+        self._lock: int | None = lock
+
+    def finish(self) -> None:
+        """Give the result its name."""
+        self.path.replace(self._target)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove whatever has not got its name."""
+        if self._lock is not None:
+            remove(self._folder)
+            os.close(self._lock)
+            self._lock = None
+            with suppress(OSError):
+                self._folder.rmdir()  # a network drive keeps a removed file until it is closed
+
+
+def _claim(folder: Path) -> int | None:
+    """Make a folder, or take over an abandoned one: the descriptor that locks it, or None while another job does."""
+    for _ in range(_TRIES):
+        try:
+            folder.mkdir()
+            new = True
+        except FileExistsError:
+            new = False
+        # Another job may remove the folder before it is locked: then there is nothing to lock, and we start again.
+        with suppress(FileNotFoundError):
+            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+            locked = _locked(lock)
+            if (locked or (locked is None and new)) and _is_at(lock, folder / _LOCK):
+                for path in folder.iterdir():
+                    if path.name != _LOCK:
+                        remove(path)
+                return lock
+            os.close(lock)
+            time.sleep(_PAUSE)
+    return None
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove what killed jobs left in a folder."""
+    with suppress(OSError):
+        for path in [p for p in folder.iterdir() if _PARTIAL.fullmatch(p.name)]:
+            with suppress(OSError):
+                lock = os.open(path / _LOCK, os.O_RDWR)
+                if _locked(lock):
+                    remove(path)
+                os.close(lock)
+
+
+def _locked(descriptor: int) -> bool | None:
+    """Lock a file until its descriptor is closed; False if it is locked, None if the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether a path still names the open file."""
+    return os.path.samestat(os.fstat(descriptor), path.stat())
 
 
 def remove(path: Path) -> None:
@@ -33,15 +128,17 @@ def remove_unfinished(folder: Path) -> None:
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A name to write a file or a folder under; it becomes `path` at the end, or is removed on any failure."""
-    partial = unfinished(path)
+    partial = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        partial.replace(path)
+        partial = Partial(path, shared=True)
+        yield partial.path
+        partial.finish()
     except OSError as error:
         raise PahsError(f"{path}: cannot be written ({error.strerror or error})") from None
     finally:
-        remove(partial)
+        if partial is not None:
+            partial.discard()
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

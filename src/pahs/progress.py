@@ -99,6 +99,7 @@ def bar(label: str, total: int | None, unit: str = "frames", quiet: bool = False
         yield Advance()
     elif sys.stderr.isatty():
         from rich.console import Console
+        from rich.markup import escape
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -111,7 +112,7 @@ def bar(label: str, total: int | None, unit: str = "frames", quiet: bool = False
             TimeRemainingColumn(),
         )
         with RichProgress(*columns, console=Console(stderr=True), speed_estimate_period=10) as shown:
-            shown.add_task(label, total=total, unit=unit, rate="")
+            shown.add_task(escape(label), total=total, unit=unit, rate="")
             yield Bar(shown, total)
     else:
         advance = Advance(total)

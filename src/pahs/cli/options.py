@@ -16,7 +16,7 @@ app = App(
     version=f"pahs {__version__}",
     help="Turn a blurry video into a sharp one.\n\nStart with: `pahs deblur clip.mp4`",
     help_epilogue="`pahs COMMAND --help` explains a command.",
-    default_parameter=Parameter(negative_iterable=()),
+    default_parameter=Parameter(negative_iterable=(), json_list=False),  # `[Group] Show.mp4` is no list
     suppress_keyboard_interrupt=False,
 )
 app.register_install_completion_command(help="Install completion for this shell.")
@@ -48,6 +48,11 @@ SetOption = Annotated[
 JsonOption = Annotated[Path | None, Parameter(name="--json", help="Write every number here.")]
 
 
+def one_line(text: str) -> str:
+    """With line breaks and terminal codes, which file names may hold, spelt out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def say(line: str) -> None:
     """Print a line that is not a result: to stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(one_line(line), file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from pahs.cli.options import (
     ModelOption,
     PrecisionOption,
     app,
+    one_line,
     say,
 )
 from pahs.deblur import DeblurOptions
@@ -103,7 +104,7 @@ def deblur(
     failures = 0
     for source, target in pairs:
         try:
-            with bar(source.name, None) as advance:
+            with bar(one_line(source.name), None) as advance:
                 report = run(source, target, options, network, advance)
         except PahsError as error:
             if len(pairs) == 1:
@@ -113,7 +114,7 @@ def deblur(
             continue
         for warning in report.warnings:
             say(f"warning: {warning}")
-        print(f"{report.dst}  {report.frames} frames, {report.rate:.1f} frames/s")
+        print(f"{one_line(str(report.dst))}  {report.frames} frames, {report.rate:.1f} frames/s")
     if failures:
         raise PahsError(f"{failures} of {len(pairs)} inputs could not be deblurred")
 

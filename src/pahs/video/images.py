@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
-from pahs.files import remove, unfinished
+from pahs.files import Partial
 from pahs.video.frames import Frame, FrameSink, FrameSource, PixelLayout, VideoInfo
 from pahs.video.pixels import frame_of, has_alpha, layout_of, planes_of
 
@@ -116,10 +116,10 @@ class ImageFolderWriter(FrameSink):
         self.path = Path(path)
         self.warnings: list[str] = []
         self._info = info
-        self._temporary = unfinished(self.path)
         self._finished = False
         try:
-            self._temporary.mkdir()
+            self._partial = Partial(self.path)
+            self._partial.path.mkdir()
         except OSError as error:
             raise PahsError(
                 f"{self.path}: cannot be created ({error.strerror}); choose another output"
@@ -134,7 +134,7 @@ class ImageFolderWriter(FrameSink):
         """Write a prepared image."""
         name, data = item
         try:
-            (self._temporary / name).write_bytes(data)
+            (self._partial.path / name).write_bytes(data)
         except OSError as error:
             raise PahsError(
                 f"{self.path}: cannot be written ({error.strerror}); free space or move it"
@@ -146,11 +146,11 @@ class ImageFolderWriter(FrameSink):
             return
         try:
             if self.path.exists():
-                for file in sorted(self._temporary.iterdir()):
+                for file in sorted(self._partial.path.iterdir()):
                     file.replace(self.path / file.name)
-                self._temporary.rmdir()
+                self._partial.discard()
             else:
-                self._temporary.replace(self.path)
+                self._partial.finish()
         except BaseException as error:
             self.abort()
             if isinstance(error, OSError):
@@ -162,7 +162,7 @@ class ImageFolderWriter(FrameSink):
         if self._finished:
             return
         self._finished = True
-        remove(self._temporary)
+        self._partial.discard()
 
 
 def _decode(file: Path) -> tuple[VideoFrame, str] | None:

@@ -26,6 +26,14 @@ def outputs_for(inputs: list[Path], output: Path | None = None) -> list[tuple[Pa
     """
     if not inputs:
         raise PahsError("no input is given; name a video file or a folder")
+    try:
+        return _pairs(inputs, output)
+    except OSError as error:
+        # A folder without permission, a name that is too long, a link to itself.
+        raise PahsError(f"{error.filename}: cannot be used ({error.strerror})") from None
+
+
+def _pairs(inputs: list[Path], output: Path | None) -> list[tuple[Path, Path]]:
     sources: list[Path] = []
     many = len(inputs) > 1
     for path in inputs:
@@ -52,7 +60,10 @@ def outputs_for(inputs: list[Path], output: Path | None = None) -> list[tuple[Pa
     for source, target in pairs:
         other = taken.setdefault(target.absolute(), source)
         if other is not source:
-            raise PahsError(f"{source} and {other} would both be written to {target}; run them one by one")
+            raise PahsError(
+                f"{source} and {other} would both be written to {target}; run them one by one, "
+                "each with its own --output"
+            )
     return pairs
 
 

@@ -25,6 +25,7 @@ from pahs.video.writer import VideoWriter
 
 _QUEUE = 8
 """Frames and packets that wait between two threads: enough to overlap, too few to fill the memory."""
+OVERWRITE = "--overwrite (in Python overwrite=True)"
 STOP_SECONDS = 0.1
 """How often a job looks whether it is to stop."""
 _BURST, _BURST_BYTES = 256, 1 << 29
@@ -121,12 +122,14 @@ def check_target(src: Path, dst: Path, *, overwrite: bool) -> None:
         if dst.is_file():
             raise PahsError(f"{dst}: is a file, but a folder of images is written to a folder")
         if dst.is_dir() and any(dst.iterdir()) and not overwrite:
-            raise PahsError(f"{dst}: exists and is not empty; choose another output or allow overwriting")
+            raise PahsError(f"{dst}: exists and is not empty; choose another output or add {OVERWRITE}")
         return
     if dst.is_dir():
         raise PahsError(f"{dst}: is a folder; name the file to write")
+    if dst.exists() and not dst.is_file():
+        raise PahsError(f"{dst}: is a pipe or a device; name a file")
     if dst.exists() and not overwrite:
-        raise PahsError(f"{dst}: exists; choose another output or allow overwriting")
+        raise PahsError(f"{dst}: exists; choose another output or add {OVERWRITE}")
 
 
 def _make_parent(dst: Path) -> None:

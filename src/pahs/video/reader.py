@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pahs.errors import PahsError
 from pahs.video.frames import Frame, FrameSource, VideoInfo
+from pahs.video.opening import open_video
 from pahs.video.pixels import has_alpha, layout_of, planes_of
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
 
@@ -37,7 +38,7 @@ class VideoReader(FrameSource):
         self._failed = 0
         self._yielded = 0
         self._end = Fraction(0)
-        self.container = _open(self.path)
+        self.container = open_video(self.path)
         try:
             self.stream = _video_stream(self.container, self.path)
             self._expected = _expected_frames(self.container, self.stream)
@@ -141,24 +142,6 @@ def probe(path: Path | str) -> VideoInfo:
     """Facts about a video file, from its header and first frame."""
     with VideoReader(path) as reader:
         return reader.info
-
-
-def _open(path: Path) -> InputContainer:
-    import av
-
-    if not path.exists():
-        raise PahsError(f"{path}: no such file")
-    if path.is_dir():
-        raise PahsError(f"{path}: is a folder, not a video file")
-    if path.stat().st_size == 0:
-        raise PahsError(f"{path}: the file is empty")
-    try:
-        return av.open(str(path), "r", metadata_errors="replace")
-    except (PermissionError, av.error.PermissionError):
-        raise PahsError(f"{path}: cannot be read; check its permissions") from None
-    except (av.FFmpegError, OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise PahsError(f"{path}: not a readable video file ({reason}); it may be incomplete") from None
 
 
 def _video_stream(container: InputContainer, path: Path) -> VideoStream:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, cast
 
 from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
-from pahs.files import remove, unfinished
+from pahs.files import Partial, remove
 from pahs.video.encoder import choose_encoder
 from pahs.video.frames import Frame, FrameSink, VideoInfo
+from pahs.video.opening import create_video
 from pahs.video.pixels import frame_of
 from pahs.video.reader import VideoReader
 
@@ -48,9 +49,14 @@ class VideoWriter(FrameSink):
         self._info = info
         self._copies: dict[int, Stream] = {}
         self._last_dts: dict[int, int] = {}
-        self._temporary = unfinished(self.path)
         self._finished = False
-        self._container = self._open()
+        with self._user_errors():
+            self._partial = Partial(self.path)
+        try:
+            self._container = self._open()
+        except BaseException:
+            self._partial.discard()
+            raise
         try:
             with self._user_errors():
                 self._video = self._add_streams(source, options or EncodeOptions())
@@ -120,7 +126,7 @@ class VideoWriter(FrameSink):
             with self._user_errors():
                 self._mux(self._video.encode(None))
                 self._container.close()
-                self._temporary.replace(self.path)
+                self._partial.finish()
         except BaseException:
             self.abort()
             raise
@@ -134,16 +140,16 @@ class VideoWriter(FrameSink):
             return
         self._finished = True
         # Removed first: closing would otherwise take the time to finish a file that nobody wants.
-        remove(self._temporary)
+        remove(self._partial.path)
         with suppress(av.FFmpegError, OSError, ValueError):
             self._container.close()
-        remove(self._temporary)
+        self._partial.discard()
 
     def _open(self) -> OutputContainer:
         import av
 
         try:
-            container = av.open(str(self._temporary), "w")
+            container = create_video(self._partial.path)
         except (ValueError, av.FFmpegError):
             raise PahsError(
                 f"{self.path}: no container is known for the ending {self.path.suffix!r}; use .mp4, .mov or .mkv"
