@@ -68,6 +68,12 @@ class Previous(Gain):
         return (shifted[:, :keep],), (shifted[:, keep : keep + 1],)
 
 
+class Window(Gain):
+    """Remembers nothing, like a network that restores each frame from a window."""
+
+    contract = Contract(family="windowed", look_ahead=0)
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     random = np.random.default_rng(7)
@@ -276,7 +282,12 @@ def test_outputs_see_exactly_the_future_frames_asked_for(dataset: PairedDataset,
         seen = min(t + look_ahead, len(sequence) - 1)
         expected = psnr(sequence.read_blurry(seen), sequence.read_sharp(t))
         assert frame.psnr == pytest.approx(expected)
-    assert f"; {look_ahead} future frames" in result.protocol
+    assert f"; exactly {look_ahead} future frames (fewer at the end)" in result.protocol
+
+
+def test_the_papers_protocol_is_named(dataset: PairedDataset) -> None:
+    text = evaluate(Farthest(), dataset, EvaluateOptions(look_ahead=19)).protocol
+    assert "exactly 19 future frames (fewer at the end, as in the paper's main comparison)" in text
 
 
 def test_future_frames_of_a_recurrent_network_are_fixed(dataset: PairedDataset) -> None:
@@ -299,17 +310,53 @@ def test_the_protocol_says_how_far_an_output_may_see(
         evaluate(Farthest(), dataset, json_file=tmp_path / "r.json")
 
 
-@pytest.mark.parametrize("options", [EvaluateOptions(), EvaluateOptions(replace_neighbour=True)])
+@pytest.mark.parametrize(
+    ("network", "options", "most"),
+    [
+        (Gain(), EvaluateOptions(), 1),
+        (Window(), EvaluateOptions(replace_neighbour=True), REPLACE_PERIOD - 1),
+        (Gain(), EvaluateOptions(replace_neighbour=True), LENGTHS["long"]),
+    ],
+)
 def test_a_blurry_frame_is_decoded_once_a_pass(
-    dataset: PairedDataset, options: EvaluateOptions, monkeypatch: pytest.MonkeyPatch
+    dataset: PairedDataset,
+    network: Gain,
+    options: EvaluateOptions,
+    most: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     decoded = []
     read = layouts.read_image
     monkeypatch.setattr(layouts, "read_image", lambda path: decoded.append(path) or read(path))
-    evaluate(Gain(), dataset, options)
+    evaluate(network, dataset, options)
     blurry = Counter(path for path in decoded if path.parent.name == "blur")
-    most = REPLACE_PERIOD - 1 if options.replace_neighbour else 1
     assert len(blurry) == sum(LENGTHS.values()) and max(blurry.values()) == most
+
+
+class Sum(Gain):
+    """Every output is a weighted sum of all frames before and after it."""
+
+    contract = Contract(family="bidirectional", look_ahead=30)
+
+    def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
+        frames = features[0]
+        weights = torch.linspace(0.05, 0.15, frames.shape[1], device=frames.device).view(1, -1, 1, 1, 1)
+        return ((weights * frames).sum(1, keepdim=True).expand(-1, keep, -1, -1, -1),), ()
+
+
+def test_a_recurrent_network_is_given_exactly_one_sharp_frame(dataset: PairedDataset) -> None:
+    result = evaluate(Sum(), dataset, EvaluateOptions(replace_neighbour=True))
+    for sequence, score in zip(dataset.sequences, result.sequences, strict=True):
+        for t, frame in enumerate(score.frames):
+            near = t - 1 if t else 1
+            seen = [
+                (sequence.read_sharp if i == near else sequence.read_blurry)(i) for i in range(len(sequence))
+            ]
+            weights = np.linspace(0.05, 0.15, len(seen))
+            mixed = (np.stack(seen) / 255 * weights[:, None, None, None]).sum(0)
+            output = np.round(mixed.clip(0, 1) * 255).astype(np.uint8)
+            assert frame.psnr == pytest.approx(psnr(output, sequence.read_sharp(t)), abs=0.02)
+    assert "one neighbour sharp (all other frames blurry)" in result.protocol
 
 
 def test_replaced_neighbour_is_the_sharp_previous_frame(dataset: PairedDataset) -> None:
@@ -328,7 +375,7 @@ def test_replaced_neighbour_is_the_sharp_previous_frame(dataset: PairedDataset) 
 
 @pytest.mark.parametrize("frames", [2, 3, 5, 6, 23])
 def test_passes_score_each_frame_once_beside_one_sharp_neighbour(frames: int) -> None:
-    found = passes(frames, replace_neighbour=True)
+    found = passes(frames, replace_neighbour=True, family="windowed")
     assert sorted(t for one in found for t in one.scored) == list(range(frames))
     for one in found:
         for t in one.scored:

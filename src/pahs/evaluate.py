@@ -63,7 +63,7 @@ def evaluate(
         planned=tuple(sequence.name for sequence in dataset.sequences),
         sequences=(),
     )
-    takes = [Take.of(sequence, options) for sequence in dataset.sequences]
+    takes = [Take.of(sequence, options, model.contract.family) for sequence in dataset.sequences]
     scores = _finished(result, json_file) if json_file and not overwrite else {}
     was_training = model.training
     model.eval()
@@ -137,6 +137,7 @@ def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, n
     return ModelFacts(
         name=name,
         checksum=hashlib.sha256(identity.encode()).hexdigest(),
+        family=family,
         parameters=parameters(model),
         flops_per_frame=flops_per_frame(model, height, width),
         flops_size=(height, width),

@@ -121,12 +121,16 @@ def evaluate(
     ] = None,
     markdown: Annotated[Path | None, Parameter(help="Write the table here.")] = None,
     strips: Annotated[Path | None, Parameter(help="Write comparison pictures into this folder.")] = None,
-    look_ahead: Annotated[int | None, Parameter(help="Exactly so many future frames.")] = None,
+    look_ahead: Annotated[
+        int | None,
+        Parameter(help="Exactly so many future frames, on every device; 19: the paper's protocol."),
+    ] = None,
     every_second: Annotated[
         bool, Parameter(negative="", help="Leave out every second frame: large motion.")
     ] = False,
     replace_neighbour: Annotated[
-        bool, Parameter(negative="", help="The frame before the scored one is the sharp one.")
+        bool,
+        Parameter(negative="", help="The frame before the scored one is sharp, all others blurry: slow."),
     ] = False,
     limit: Annotated[int | None, Parameter(help="Frames of each sequence.")] = None,
     device: DeviceOption = "auto",

@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from pahs.data.layouts import Sequence
 from pahs.errors import PahsError
+from pahs.networks.contract import Family
 
 REPLACE_PERIOD = 5
-"""With `replace_neighbour`, one of any five consecutive frames is sharp: one in the window of a windowed network."""
+"""With `replace_neighbour`, a windowed network is given one sharp frame in any five: one in its window."""
+PAPER_LOOK_AHEAD = 19
+"""Future frames in the paper's main comparison."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +24,8 @@ class EvaluateOptions:
     """Everything that the user chooses and that changes a number."""
 
     look_ahead: int | None = None
-    """Each output sees exactly this many future frames; None: the chunks of `pahs deblur`, and so at least the
-    network's own look-ahead."""
+    """Each output sees exactly this many future frames, on every device: the paper's protocol. None: the chunks of
+    `pahs deblur`, and so at least the network's own look-ahead."""
     every_second: bool = False
     """Large motion: keep frames 0, 2, 4, ... of each sequence and drop the others."""
     replace_neighbour: bool = False
@@ -38,10 +41,13 @@ class EvaluateOptions:
         if self.limit is not None and self.limit < 1:
             raise PahsError(f"limit is {self.limit}; it must be 1 frame or more")
 
-    def text(self, look_ahead: int, chunk: int) -> str:
+    def text(self, look_ahead: int, chunk: int, family: Family) -> str:
         """One line that belongs to every number; a backward sweep for `chunk` frames shows some of them more future."""
         future = f"{look_ahead} future frames"
-        if chunk > 1:
+        if self.look_ahead is not None:
+            paper = ", as in the paper's main comparison" if look_ahead == PAPER_LOOK_AHEAD else ""
+            future = f"exactly {future} (fewer at the end{paper})"
+        elif chunk > 1:
             future = (
                 f"at least {future} (up to {look_ahead + chunk - 1}: one backward sweep for {chunk} frames)"
             )
@@ -53,7 +59,8 @@ class EvaluateOptions:
         if self.every_second:
             parts.append("large motion: every second frame")
         if self.replace_neighbour:
-            parts.append(f"one neighbour sharp (1 in {REPLACE_PERIOD})")
+            others = f"1 in {REPLACE_PERIOD} frames" if family == "windowed" else "all other frames blurry"
+            parts.append(f"one neighbour sharp ({others})")
         if self.scene_cuts:
             parts.append("state reset at scene cuts")
         return "; ".join(parts)
@@ -68,11 +75,22 @@ class Pass:
     scored: frozenset[int]
     """Frames whose output counts; none of them is replaced in the same pass."""
 
+    @property
+    def length(self) -> int:
+        """Outputs up to the last one that counts."""
+        return max(self.scored) + 1
 
-def passes(frames: int, replace_neighbour: bool) -> tuple[Pass, ...]:
-    """Passes that together score each frame once."""
+
+def passes(frames: int, replace_neighbour: bool, family: Family) -> tuple[Pass, ...]:
+    """Passes that together score each frame once.
+
+    A window of five holds one sharp frame of every fifth, so five passes do for a windowed network. A recurrent one
+    remembers and foresees all of them: exactly one frame is replaced for it, in a pass for every scored frame.
+    """
     if not replace_neighbour:
         return (Pass(frozenset(), frozenset(range(frames))),)
+    if family != "windowed":
+        return tuple(Pass(frozenset({t - 1 if t else 1}), frozenset({t})) for t in range(frames))
     found = []
     for phase in range(REPLACE_PERIOD):
         replaced = frozenset(range(phase, frames, REPLACE_PERIOD))
@@ -96,7 +114,7 @@ class Take:
     """sha256 over the names and file lengths of the frames."""
 
     @classmethod
-    def of(cls, sequence: Sequence, options: EvaluateOptions) -> Take:
+    def of(cls, sequence: Sequence, options: EvaluateOptions, family: Family) -> Take:
         chosen = tuple(range(len(sequence)))[:: 2 if options.every_second else 1][: options.limit]
         if options.replace_neighbour and len(chosen) < 2:
             raise PahsError(
@@ -106,12 +124,14 @@ class Take:
         for index in chosen:
             for path in (sequence.blurry[index], sequence.sharp[index]):
                 digest.update(f"\n{path.name} {path.stat().st_size}".encode())
-        return cls(sequence, chosen, passes(len(chosen), options.replace_neighbour), digest.hexdigest())
+        return cls(
+            sequence, chosen, passes(len(chosen), options.replace_neighbour, family), digest.hexdigest()
+        )
 
     @property
     def outputs(self) -> int:
         """Frames that the network restores for this take, in all passes."""
-        return len(self.chosen) * len(self.passes)
+        return sum(one.length for one in self.passes)
 
     def inputs(self, one: Pass) -> Iterator[NDArray[np.uint8]]:
         """The frames that the network is given in a pass."""

@@ -11,8 +11,9 @@ from pahs.errors import PahsError
 from pahs.evaluation.protocol import EvaluateOptions
 from pahs.evaluation.score import Means, SequenceScore, means
 from pahs.files import write_whole
+from pahs.networks.contract import Family
 
-FORMAT = "pahs-evaluation-4"
+FORMAT = "pahs-evaluation-5"
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class ModelFacts:
     name: str
     checksum: str
     """sha256 over configuration and weights."""
+    family: Family
     parameters: int
     flops_per_frame: float
     flops_size: tuple[int, int]
@@ -70,7 +72,7 @@ class Evaluation:
 
     @property
     def protocol(self) -> str:
-        return self.options.text(self.model.look_ahead, self.model.chunk)
+        return self.options.text(self.model.look_ahead, self.model.chunk, self.model.family)
 
 
 def write_json(evaluation: Evaluation, path: Path) -> None:

@@ -139,6 +139,8 @@ def score(
                 if strip:
                     strip.offer(position, blurry, output, sharp)
             advance(1)
+            if position + 1 == one.length:
+                break
             start = time.perf_counter()
     if strip and strips:
         strip.write(strips / f"{sequence.name.replace('/', '__')}.png")
