@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pahs.networks import PAHS, Deblurrer, PAHSConfig
+from pahs.networks import PAHS, Deblurrer, PAHSConfig, RefineConfig
+from pahs.networks.edvr import EDVRConfig
 from pahs.training.capture import CapturedStep, Compiled, frames_last
-from pahs.training.initial import scale_weights
+from pahs.training.initial import draw_weights, scale_weights
 from pahs.training.losses import restoration_loss
 from pahs.training.recipe import OptimSection
 from pahs.training.setup import prepare
@@ -203,3 +204,28 @@ def test_scaled_weights_let_a_picture_through() -> None:
     assert torch.equal(model(frames), frames), "a global skip begins as the identity"
     details = [m.extract(frames)[1].std(dim=(-2, -1)).mean() for m in (model, plain)]
     assert details[0] > 2 * details[1]
+
+
+@pytest.mark.parametrize("draw", [draw_weights, scale_weights])
+def test_first_weights_are_shared_by_name(draw: Any) -> None:
+    """Arms of an ablation begin alike wherever they have a parameter in common."""
+    plain = RefineConfig(ping_pongs=0, attention="none")
+    nets = [PAHSConfig(width=12, refine=refine).build() for refine in (plain, RefineConfig())]
+    for model in nets:
+        draw(model, 3)
+    one, other = (model.state_dict() for model in nets)
+    assert len(one) < len(other)
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    draw(nets[0], 4)
+    assert not torch.equal(nets[0].forward_cell.fuse.weight, other["forward_cell.fuse.weight"])
+    weight = other["forward_cell.fuse.weight"]
+    assert not torch.equal(weight, other["backward_cell.fuse.weight"]), "two layers are two draws"
+
+
+def test_drawn_weights_have_the_spread_of_pytorchs_own() -> None:
+    ours, own = EDVRConfig(width=16).build(), EDVRConfig(width=16).build()
+    draw_weights(ours, 0)
+    for (name, a), b in zip(ours.named_parameters(), own.parameters(), strict=True):
+        if a.numel() > 2000:
+            assert a.std().item() == pytest.approx(b.std().item(), rel=0.1), name
+        assert bool((a == 0).all()) == bool((b == 0).all()), f"{name}: offsets begin at zero"

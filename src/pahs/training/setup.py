@@ -15,7 +15,7 @@ from pahs.kernels import training as kernels
 from pahs.networks import PAHS, Deblurrer
 from pahs.runtime import weights
 from pahs.training.capture import CapturedStep, Compiled, Step
-from pahs.training.initial import scale_weights
+from pahs.training.initial import draw_weights, scale_weights
 from pahs.training.recipe import Recipe
 from pahs.training.step import EagerStep, Objective
 from pahs.training.update import Update
@@ -60,8 +60,8 @@ def make_model(recipe: Recipe) -> Deblurrer:
     """Build the network and its first weights."""
     torch.manual_seed(recipe.train.seed)
     model = recipe.model.config.build()
-    if recipe.train.init == "scaled":
-        scale_weights(model)
+    draw = scale_weights if recipe.train.init == "scaled" else draw_weights
+    draw(model, recipe.train.seed)
     if recipe.train.init_from:
         start_from(model, recipe)
     if recipe.train.channels_last:
