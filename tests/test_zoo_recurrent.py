@@ -97,7 +97,8 @@ def test_learns_to_deblur_one_clip(name: str) -> None:
         (OVDConfig(), 926_084, 0.926),
         (OVDConfig(refine=RefineConfig()), 1_342_725, None),
         (IFIRNNConfig(), 1_635_683, 1.636),
-        (IFIRNNConfig(refine=RefineConfig()), 911_236, None),
+        (IFIRNNConfig(refine=RefineConfig()), 1_710_296, None),
+        (IFIRNNConfig(refine=RefineConfig(), iterations_replaced=True), 911_236, None),
         (STFANConfig(), 5_372_547, 5.373),
         (STFANConfig(refine=RefineConfig()), 7_262_468, None),
         (ESTRNNConfig(), 2_467_931, 2.468),
@@ -264,21 +265,25 @@ def test_ovd_blending_is_an_average_of_both_states() -> None:
             torch.testing.assert_close(model.blending(new, old), expected)
 
 
-def test_ifirnn_iterates_on_the_same_frame() -> None:
-    model = build("ifirnn")
+@pytest.mark.parametrize("name", ["ifirnn", "ifirnn+pahs"])
+def test_ifirnn_iterates_on_the_same_frame(name: str) -> None:
+    model = build(name)
     assert isinstance(model, IFIRNN) and model.opening is not None
     frames = clip(4)
-    h = torch.zeros(1, 6, 4, 8)
+    width = model.config.width
+    h, f_L = torch.zeros(1, width, 4, 8), torch.zeros(1, 4 * width, 4, 8)
     with torch.no_grad():
         for t in range(4):
+            if model.refiner is not None:
+                h = model.refiner(model.opening.encoder(frames[:, t]), f_L, h)
             for cell in (model.opening, model.cell, model.cell, model.cell):
                 f_L = cell.residual(torch.cat([cell.encoder(frames[:, t]), h], 1))
                 h = cell.to_hidden(f_L)
             torch.testing.assert_close(model(frames)[:, t], model.decoder(f_L), atol=1e-5, rtol=1e-5)
 
 
-def test_ifirnn_with_pprnn_passes_once() -> None:
-    model = build("ifirnn+pahs")
+def test_ifirnn_passes_once_where_pprnn_replaces_the_iterations() -> None:
+    model = build("ifirnn-1+pahs")
     assert isinstance(model, IFIRNN) and model.refiner is not None and model.opening is None
     frames = clip(4)
     h, f_L = torch.zeros(1, 4, 4, 8), torch.zeros(1, 16, 4, 8)
@@ -291,10 +296,11 @@ def test_ifirnn_with_pprnn_passes_once() -> None:
             torch.testing.assert_close(model(frames)[:, t], model.decoder(f_L), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["stfan", "stfan+pahs"])
-def test_stfan_is_its_equations(name: str) -> None:
+@pytest.mark.parametrize(("name", "aligned"), [("stfan", False), ("stfan+pahs", False), ("stfan+pahs", True)])
+def test_stfan_is_its_equations(name: str, aligned: bool) -> None:
     model = build(name)
     assert isinstance(model, STFAN)
+    model.config = replace(model.config, refine_aligned=aligned)
     frames = clip(3)
     with torch.no_grad():
         B_last = L_last = frames[:, 0]
@@ -305,8 +311,11 @@ def test_stfan_is_its_equations(name: str) -> None:
             T = model.kernel_encoder(torch.cat([B, B_last, L_last], 1))
             K_align = model.to_align(T)
             K_deblur = model.to_deblur(torch.cat([T, model.from_align(K_align)], 1))
-            a = filter_adaptive_conv(model.recall(fused), K_align, 5)
-            if model.refiner is not None:
+            past = model.recall(fused)
+            if model.refiner is not None and not aligned:
+                past = model.refiner(E, fused, past)
+            a = filter_adaptive_conv(past, K_align, 5)
+            if model.refiner is not None and aligned:
                 a = model.refiner(E, fused, a)
             fused = torch.cat([filter_adaptive_conv(E, K_deblur, 5), a], 1)
             B_last, L_last = B, B + model.decoder(fused)

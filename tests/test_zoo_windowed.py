@@ -28,7 +28,7 @@ from pahs.networks.sampling import (
 from pahs.networks.tsp import TSP, TSPConfig, sharpness_prior
 from zoo import NARROW, build, clip
 
-REACH = {"edvr-l": 2, "edvr-m": 2, "tsp": 2, "arvo": 1}
+REACH = {"edvr-l": 2, "edvr-paper": 2, "edvr-m": 2, "tsp": 2, "arvo": 1}
 every = pytest.mark.parametrize("name", REACH)
 
 
@@ -80,6 +80,7 @@ def test_more_look_ahead_than_the_window_needs_changes_nothing(name: str) -> Non
         (EDVRConfig(), 23_602_019, 23.602),
         (EDVRConfig(width=64, trunk_blocks=10, predeblur=False), 3_373_987, 3.30),
         (TSPConfig(), 16_187_045, 16.2),
+        (EDVRConfig(predeblur=False, strided_convs=False), 20_633_827, 20.6),
         (ARVoConfig(), 20_336_771, 20.6),
     ],
 )

@@ -31,11 +31,21 @@ NARROW: dict[str, ModelConfig] = {
     "ovd+pahs": OVDConfig(width=8, blocks=1, refine=REFINE),
     "ifirnn": IFIRNNConfig(width=6, blocks=2),
     "ifirnn+pahs": IFIRNNConfig(width=4, blocks=2, refine=REFINE),
+    "ifirnn-1+pahs": IFIRNNConfig(width=4, blocks=2, refine=REFINE, iterations_replaced=True),
     "stfan": STFANConfig(width=3),
     "stfan+pahs": STFANConfig(width=3, refine=REFINE),
     "estrnn-c80b15": ESTRNNConfig(width=4, blocks=3),
     "estrnn-c90b10": ESTRNNConfig(width=6, blocks=2),
     "edvr-l": EDVRConfig(width=8, groups=2, extract_blocks=1, trunk_blocks=2, output_width=6),
+    "edvr-paper": EDVRConfig(
+        width=8,
+        groups=2,
+        extract_blocks=1,
+        trunk_blocks=1,
+        output_width=6,
+        predeblur=False,
+        strided_convs=False,
+    ),
     "edvr-m": EDVRConfig(
         width=8, groups=4, extract_blocks=1, trunk_blocks=1, output_width=4, predeblur=False
     ),

@@ -75,12 +75,20 @@ PRESETS: dict[str, Preset] = {
     "ovd": Preset(OVDConfig(), "dynamic temporal blending (Kim 2017)", 1.4),
     "ovd+pahs": Preset(OVDConfig(refine=RefineConfig()), "the same with PPRNN and SNLA"),
     "ifirnn": Preset(IFIRNNConfig(), "intra-frame iterations, C2H3 (Nah 2019)", 3.6),
-    "ifirnn+pahs": Preset(IFIRNNConfig(refine=RefineConfig()), "PPRNN and SNLA for the iterations"),
+    "ifirnn+pahs": Preset(IFIRNNConfig(refine=RefineConfig()), "the same with PPRNN and SNLA"),
+    "ifirnn-1+pahs": Preset(
+        IFIRNNConfig(refine=RefineConfig(), iterations_replaced=True), "PPRNN and SNLA for the iterations"
+    ),
     "stfan": Preset(STFANConfig(), "filter adaptive convolution (Zhou 2019)", 5.4),
     "stfan+pahs": Preset(STFANConfig(refine=RefineConfig()), "the same with PPRNN and SNLA"),
     "estrnn-c80b15": Preset(ESTRNNConfig(), "spatio-temporal attention (Zhong 2020)", 22.4),
     "estrnn-c90b10": Preset(ESTRNNConfig(width=18, blocks=10), "the same, wider and shallower"),
-    "edvr-l": Preset(EDVRConfig(), "deformable alignment (Wang 2019), large", 20.6),
+    "edvr-l": Preset(EDVRConfig(), "deformable alignment (Wang 2019), large"),
+    "edvr-paper": Preset(
+        EDVRConfig(predeblur=False, strided_convs=False),
+        "the size in the paper's table: its trunk alone",
+        20.6,
+    ),
     "edvr-m": Preset(EDVRConfig(width=64, trunk_blocks=10, predeblur=False), "the same, medium"),
     "tsp": Preset(TSPConfig(), "temporal sharpness prior (Pan 2020)", 16.1),
     "arvo": Preset(ARVoConfig(), "all-range correlation (Li 2021), an approximation", 20.6),

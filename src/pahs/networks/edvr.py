@@ -36,6 +36,9 @@ class EDVRConfig:
     """Groups of channels that move together in a deformable convolution."""
     predeblur: bool = True
     """A pyramid of residual blocks before alignment."""
+    strided_convs: bool = True
+    """Two convolutions of stride 2 lead to 1/4. Without them, as in the network for super-resolution, the first
+    convolution has stride 4 here, because the input of that network is small already."""
     extract_blocks: int = 5
     """Residual blocks of each frame before alignment."""
     trunk_blocks: int = 40
@@ -87,7 +90,8 @@ class Extractor(nn.Module):
     def __init__(self, config: EDVRConfig) -> None:
         super().__init__()
         c = config.width
-        self.shrink = nn.ModuleList([conv(3, c), conv(c, c, stride=2), conv(c, c, stride=2)])
+        two = [conv(3, c), conv(c, c, stride=2), conv(c, c, stride=2)]
+        self.shrink = nn.ModuleList(two if config.strided_convs else [conv(3, c, stride=4)])
         self.predeblur = (
             nn.Sequential(Predeblur(c), nn.Conv2d(c, c, 1)) if config.predeblur else nn.Identity()
         )

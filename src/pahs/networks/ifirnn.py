@@ -6,7 +6,8 @@
 For every frame the first cell passes once and the second cell three times, all on the same frame, each replacing h.
 Only the last f_L is decoded: L_t = F_L(f_L). The hidden state before the first frame is zero.
 
-With `refine`, PPRNN takes the place of the iterations: one cell, one pass, on h~ = refiner(f_B, f_L_{t-1}, h).
+With `refine`, the first pass begins with h~ = refiner(f_B, f_L_{t-1}, h), where f_B is that of the first cell; all else
+stays as it is. With `iterations_replaced`, PPRNN takes the place of the iterations: one cell, one pass, on h~.
 """
 
 from __future__ import annotations
@@ -34,16 +35,20 @@ class IFIRNNConfig:
     blocks: int = 6
     """Residual blocks in F_R."""
     iterations: int = 3
-    """H: passes of the second cell on one frame. Without effect when `refine` is set."""
+    """H: passes of the second cell on one frame. Without effect when they are replaced."""
     global_skip: bool = False
     """L_t = B_t + output. The published network has none."""
     refine: RefineConfig | None = None
-    """PPRNN and SNLA in place of the iterations; None: the published network."""
+    """PPRNN and SNLA before the first pass; None: the published network."""
+    iterations_replaced: bool = False
+    """PPRNN and SNLA in place of the iterations: the first cell is left out and the second passes once."""
 
     def __post_init__(self) -> None:
         for name in ("width", "blocks", "iterations"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        if self.iterations_replaced and self.refine is None:
+            raise ValueError("iterations_replaced is set, but nothing replaces them; set refine too")
 
     def build(self) -> IFIRNN:
         return IFIRNN(self)
@@ -94,7 +99,7 @@ class IFIRNN(Deblurrer):
         super().__init__()
         self.config = config
         width = config.width
-        self.opening = Cell(width, config.blocks) if config.refine is None else None
+        self.opening = None if config.iterations_replaced else Cell(width, config.blocks)
         self.cell = Cell(width, config.blocks)
         self.refiner = None if config.refine is None else Refiner(3 * width, 4 * width, width, config.refine)
         self.decoder = decoder(width)
@@ -107,12 +112,13 @@ class IFIRNN(Deblurrer):
         )
 
     def extract(self, frames: Tensor) -> Tensors:
-        """The frames, f_B of the iterated cell, then f_B of the opening cell or what the refiner reads from f_B."""
+        """The frames, f_B of the iterated cell, f_B of the opening cell, and what the refiner reads from the latter."""
         images = frames.flatten(0, 1).to(next(self.parameters()).dtype)
         f_B = self.cell.encoder(images)
         parts: Tensors = (f_B,)
         if self.opening is not None:
-            parts += (self.opening.encoder(images),)
+            f_B = self.opening.encoder(images)
+            parts += (f_B,)
         if self.refiner is not None:
             parts += self.refiner.read(f_B)
         return frames, *(x.reshape(*frames.shape[:2], *x.shape[1:]) for x in parts)
@@ -138,13 +144,13 @@ class IFIRNN(Deblurrer):
 
     def step(self, f_B: Tensor, other: Tensors, f_L: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """One frame: all passes, with f_L of the last one."""
-        passes = self.config.iterations
-        if self.opening is not None:
-            _, h = self.opening(other[0], h)
+        opening, reads = (other[:1], other[1:]) if self.opening is not None else ((), other)
         if self.refiner is not None:
-            h = self.refiner.step(other, f_L, h)
-            passes = 1
-        for _ in range(passes):
+            h = self.refiner.step(reads, f_L, h)
+        if self.opening is None:
+            return self.cell(f_B, h)  # type: ignore[no-any-return]
+        _, h = self.opening(*opening, h)
+        for _ in range(self.config.iterations):
             f_L, h = self.cell(f_B, h)
         return f_L, h
 

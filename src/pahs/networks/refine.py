@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pahs.networks.contract import Tensors
 from pahs.networks.pprnn import PPRNN, Inputs, Order
-from pahs.networks.snla import SNLA, Attention, Query
+from pahs.networks.snla import FILTER_WIDTH, SNLA, Attention, Query
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,14 @@ class RefineConfig:
     """none; non-local: without S_Sel; selective: SNLA."""
     query: Query = "frame"
     """Where SNLA's query comes from: f_B, or the hidden state itself."""
+    filter_width: int = FILTER_WIDTH
+    """Units in both hidden layers of SNLA's selection; the paper says no more than "FC"."""
 
     def __post_init__(self) -> None:
         if self.ping_pongs < 0:
             raise ValueError(f"ping_pongs is {self.ping_pongs}; it must be 0 or more")
+        if self.filter_width < 1:
+            raise ValueError(f"filter_width is {self.filter_width}; it must be 1 or more")
 
     @property
     def uses_pprnn(self) -> bool:
@@ -58,7 +62,7 @@ class Refiner(nn.Module):
             else None
         )
         self.snla = (
-            SNLA(feature, hidden, config.attention == "selective", config.query)
+            SNLA(feature, hidden, config.attention == "selective", config.query, config.filter_width)
             if config.attention != "none"
             else None
         )

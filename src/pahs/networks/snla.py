@@ -26,6 +26,7 @@ Query = Literal["frame", "hidden"]
 
 STRIDE = 4
 FILTER_WIDTH = 64
+"""Units in both hidden layers of the selection, unless the configuration says otherwise."""
 
 
 def tokens(x: Tensor) -> Tensor:
@@ -43,7 +44,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 class SNLA(nn.Module):
     """Moves what the hidden state knows to where the current frame needs it."""
 
-    def __init__(self, feature: int, hidden: int, selective: bool, query: Query) -> None:
+    def __init__(
+        self, feature: int, hidden: int, selective: bool, query: Query, filter_width: int = FILTER_WIDTH
+    ) -> None:
         super().__init__()
         self.query = query
         self.to_query = Conv(feature if query == "frame" else hidden, hidden, STRIDE, STRIDE)
@@ -51,11 +54,11 @@ class SNLA(nn.Module):
         self.to_value = Conv(hidden, hidden, STRIDE, STRIDE)
         self.filter = (
             nn.Sequential(
-                nn.Linear(1, FILTER_WIDTH),
+                nn.Linear(1, filter_width),
                 nn.ReLU(),
-                nn.Linear(FILTER_WIDTH, FILTER_WIDTH),
+                nn.Linear(filter_width, filter_width),
                 nn.ReLU(),
-                nn.Linear(FILTER_WIDTH, 1),
+                nn.Linear(filter_width, 1),
             )
             if selective
             else None

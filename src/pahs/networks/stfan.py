@@ -10,7 +10,8 @@
     L_t      = B_t + decoder(fused_t)
 
 Before the first frame, B_0 = L_0 = B_1 and fused_0 = [E_1, E_1]. The restored frame is an input of the next one, so the
-decoder is part of the recurrence. With `refine`, a is replaced by refiner(E_t, fused_{t-1}, a).
+decoder is part of the recurrence. With `refine`, conv(fused_{t-1}) goes through refiner(E_t, fused_{t-1}, .) before
+it is aligned; with `refine_aligned`, a goes through it instead.
 """
 
 from __future__ import annotations
@@ -41,13 +42,17 @@ class STFANConfig:
     filter_size: int = 5
     """Height and width of the adaptive filters, odd."""
     refine: RefineConfig | None = None
-    """PPRNN and SNLA on the aligned feature; None: the published network."""
+    """PPRNN and SNLA on the feature of the past before it is aligned; None: the published network."""
+    refine_aligned: bool = False
+    """Refine after the alignment instead. The paper refines a hidden state where it is received: before."""
 
     def __post_init__(self) -> None:
         if self.width < 1:
             raise ValueError(f"width is {self.width}; it must be 1 or more")
         if self.filter_size < 1 or self.filter_size % 2 == 0:
             raise ValueError(f"filter_size is {self.filter_size}; it must be odd")
+        if self.refine_aligned and self.refine is None:
+            raise ValueError("refine_aligned is set, but nothing is refined; set refine too")
 
     def build(self) -> STFAN:
         return STFAN(self)
@@ -149,10 +154,13 @@ class STFAN(Deblurrer):
         T = self.kernel_encoder(seen.to(E.dtype))
         K_align = self.to_align(T)
         K_deblur = self.to_deblur(torch.cat([T, self.from_align(K_align)], 1))
-        a = filter_adaptive_conv(self.recall(fused), K_align, size)
-        d = filter_adaptive_conv(E, K_deblur, size)
-        if self.refiner is not None:
+        past = self.recall(fused)
+        if self.refiner is not None and not self.config.refine_aligned:
+            past = self.refiner.step(reads, fused, past)
+        a = filter_adaptive_conv(past, K_align, size)
+        if self.refiner is not None and self.config.refine_aligned:
             a = self.refiner.step(reads, fused, a)
+        d = filter_adaptive_conv(E, K_deblur, size)
         return torch.cat([d, a], 1)
 
     def reconstruct(self, latents: Tensors) -> Tensor:
