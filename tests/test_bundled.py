@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from pahs import demo
-from pahs.benchmarks.conditions import moving_texture
 from pahs.engine import stream
 from pahs.engine.plan import MAX_CHUNK
+from pahs.evaluation.long import BLOCK, films, score_long
+from pahs.networks import PRESETS
+from pahs.runtime import weights
 from pahs.runtime.load import load
 
 LONG = 44
@@ -48,18 +50,15 @@ def test_a_long_video_stays_good_to_both_ends(name: str, filmed: tuple[Tensor, T
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pahs-t", "pahs-s"])
-@pytest.mark.parametrize("content", ["texture", "noise"])
-def test_the_far_future_is_forgotten(name: str, content: str) -> None:
+@pytest.mark.parametrize("name", [name for name in PRESETS if weights.bundled(name)])
+def test_the_far_future_is_forgotten(name: str) -> None:
     """A GPU sweeps back over 83 frames: weights once passed every test of 44, and were black there."""
     network = load(name, "cpu", "fp32")
     longest = 2 * (MAX_CHUNK["cuda"] + network.contract.look_ahead)
-    if content == "noise":
-        frames = list(torch.rand(longest, 3, 64, 96, generator=torch.Generator().manual_seed(0)))
-    else:
-        frames = moving_texture(longest, 64, 96, torch.device("cpu"))
-
-    def first_of(sweep: int) -> Tensor:
-        return next(iter(stream(network, frames[:sweep], look_ahead=longest, scene_cuts=False)))[None]
-
-    assert psnr(first_of(longest), first_of(network.contract.look_ahead + 1)) > 60
+    for film, clip in films(96, 64):
+        if (
+            film == "noise" or name != "pahs"
+        ):  # the hardest film for those that ran away; `pahs` takes 25 s for it
+            score = score_long(network, film, clip, longest, restored=BLOCK)
+            print(score)
+            assert score.passed

@@ -21,6 +21,7 @@ from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
+from pahs.evaluation.long import LongScore, films, long_table, score_long, write_long_json
 from pahs.evaluation.protocol import EvaluateOptions, Take
 from pahs.evaluation.report import Evaluation, ModelFacts, markdown_table, read_json, write_json
 from pahs.evaluation.score import SequenceScore, score
@@ -120,6 +121,41 @@ def run(
         write_whole(markdown_file, lambda partial: partial.write_text(table, encoding="utf-8"))
     print(table, end="")
     return result
+
+
+def run_long(
+    model: str,
+    data: Path | None = None,
+    layout: AnyLayout = "auto",
+    split: Split | None = "test",
+    kind: Kind = "blur",
+    frames: int = 1000,
+    size: tuple[int, int] = (96, 64),
+    json_file: Path | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+) -> list[LongScore]:
+    """`pahs evaluate --long`: compare long sweeps with short ones, and print the table.
+
+    In float32 unless a precision is asked for: half precision would add its own rounding.
+    """
+    dataset = None if data is None else open_dataset(data, layout, split, kind)
+    name = default_model(choose_device(device)) if model == "auto" else model
+    network = load(name, device, "fp32" if precision == "auto" else precision)
+    name, (width, height), multiple = Path(name).name, size, network.contract.multiple_of
+    if min(size) < max(16, network.contract.min_size) or width % multiple or height % multiple:
+        raise PahsError(f"--size {width} {height}: use multiples of {multiple}, 16 or more")
+    scores = []
+    with bar(name, None) as advance:
+        for film, clip in films(width, height, dataset):
+            scores.append(score_long(network, film, clip, frames))
+            advance(frames)
+    weight = next(network.parameters())
+    conditions = f"{_PRECISIONS[weight.dtype]} on {device_name(weight.device)}, {width}x{height}"
+    if json_file:
+        write_long_json(json_file, name, conditions, scores)
+    print(long_table(name, conditions, scores), end="")
+    return scores
 
 
 def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, name: str) -> ModelFacts:

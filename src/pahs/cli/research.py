@@ -17,6 +17,7 @@ from pahs.cli.options import (
     SetOption,
     app,
 )
+from pahs.errors import PahsError
 
 
 @app.command
@@ -111,7 +112,7 @@ def curves(
 @app.command
 def evaluate(
     *,
-    data: Annotated[Path, Parameter(help="Folder of blurry and sharp frames.")],
+    data: Annotated[Path | None, Parameter(help="Folder of blurry and sharp frames.")] = None,
     model: ModelOption = "auto",
     layout: Annotated[AnyLayout, Parameter(help="auto recognises it by looking.")] = "auto",
     split: Split = "test",
@@ -136,13 +137,23 @@ def evaluate(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     overwrite: Annotated[bool, Parameter(negative="", help="Replace a --json file of another run.")] = False,
+    long: Annotated[
+        bool, Parameter(negative="", help="Compare long sweeps with short ones instead; needs no --data.")
+    ] = False,
+    frames: Annotated[int, Parameter(help="With --long: frames of each film.")] = 1000,
+    size: Annotated[tuple[int, int], Parameter(help="With --long: their width and height.")] = (96, 64),
 ) -> None:
     """Score a model on blurry and sharp frames: PSNR and SSIM, with those of the blurry input.
 
     Per frame on RGB rounded to 8 bits; means per sequence and over all frames are both printed.
     """
-    from pahs.evaluate import run
+    from pahs.evaluate import run, run_long
 
+    if long:
+        run_long(model, data, layout, split, kind, frames, size, json_file, device, precision)
+        return
+    if data is None:
+        raise PahsError("--data is missing: name a folder of blurry and sharp frames, or use --long")
     run(
         model,
         data,
