@@ -22,6 +22,7 @@ from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_pea
 from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
+from pahs.benchmarks.tables import NO_MEMORY, gib, shown, table
 from pahs.engine import stream
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
@@ -249,39 +250,35 @@ def differ(row: Contender, against: str, these: list[Tensor], those: list[Tensor
 
 def markdown(result: Comparison) -> str:
     """The tables, and the conditions of their measurement."""
-    lines = [
-        "| what | precision | frames timed | frames/s | times the reference | GFLOPs a frame "
-        "| arithmetic limit (frames/s) | share of it | peak GiB | max difference | PSNR (dB) |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for row in result.contenders:
-        cells = [
-            row.name,
-            row.precision,
-            str(row.frames),
-            f"{row.speed:.3f}",
-            f"{result.ratio(row):.2f}",
-            f"{row.flops / 1e9:.1f}",
-            f"{row.floor:.2f}",
-            f"{100 * row.speed / row.floor:.0f} %",
-            f"{row.peak_bytes / 2**30:.2f}" if row.peak_bytes is not None else "-",
-            f"{row.max_difference:.1e}" if row.max_difference is not None else "-",
-            f"{row.psnr:.1f}" if row.psnr is not None else "-",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+    lines = table(
+        "what | precision | frames timed | frames/s | times the reference | GFLOPs a frame "
+        "| arithmetic limit (frames/s) | share of it | peak GiB | max difference | PSNR (dB)",
+        (
+            (
+                *(row.name, row.precision, row.frames, f"{row.speed:.3f}", f"{result.ratio(row):.2f}"),
+                *(f"{row.flops / 1e9:.1f}", f"{row.floor:.2f}", f"{100 * row.speed / row.floor:.0f} %"),
+                *(gib(row.peak_bytes), shown(row.max_difference, ".1e"), shown(row.psnr, ".1f")),
+            )
+            for row in result.contenders
+        ),
+        text=2,
+    )
     total = sum(stage.seconds for stage in result.stages)
     rate = result.contenders[-1].matrix_rate
+    shares = (stage.flops / rate / stage.seconds if stage.flops else None for stage in result.stages)
     lines += [
         "",
-        f"| stage of {result.contenders[-1].name} | ms a frame | share | GFLOPs a frame | share of the matrix rate |",
-        "|---|--:|--:|--:|--:|",
+        *table(
+            f"stage of {result.contenders[-1].name} | ms a frame | share | GFLOPs a frame | share of the matrix rate",
+            (
+                (
+                    *(stage.name, f"{1000 * stage.seconds:.2f}", f"{100 * stage.seconds / total:.0f} %"),
+                    *(f"{stage.flops / 1e9:.1f}", f"{100 * share:.0f} %" if share else "-"),
+                )
+                for stage, share in zip(result.stages, shares, strict=True)
+            ),
+        ),
     ]
-    for stage in result.stages:
-        arithmetic = stage.flops / rate / stage.seconds if stage.flops else None
-        lines.append(
-            f"| {stage.name} | {1000 * stage.seconds:.2f} | {100 * stage.seconds / total:.0f} % "
-            f"| {stage.flops / 1e9:.1f} | {f'{100 * arithmetic:.0f} %' if arithmetic else '-'} |"
-        )
     if result.file is not None:
         lines += ["", file_markdown(result.file)]
     reference = result.contenders[0]
@@ -297,7 +294,7 @@ def markdown(result: Comparison) -> str:
         + ".",
     ]
     if reference.peak_bytes is None:
-        lines.append("Peak memory is measured on CUDA devices only.")
+        lines.append(NO_MEMORY)
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ import torch
 
 from pahs.benchmarks.conditions import Say, conditions, has_weights, moving_texture, settle
 from pahs.benchmarks.options import BenchConfig
+from pahs.benchmarks.tables import table
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.networks import Deblurrer
@@ -180,13 +181,11 @@ def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
 
 def file_markdown(rates: FileRates) -> str:
     width, height = rates.size
-    lines = [f"| {rates.name}, {width}x{height} | frames | frames/s |", "|---|--:|--:|"]
-    for name in ("decode", "restore", "encode"):
-        lines.append(f"| {name}, alone | {rates.held} | {getattr(rates, name):.2f} |")
-    share = 100 * rates.file_to_file / rates.slowest
-    lines += [
-        f"| file to file | {rates.frames} | {rates.file_to_file:.2f} |",
-        "",
-        f"File to file runs at {share:.0f} % of the slowest single stage.",
+    rows: list[tuple[object, ...]] = [
+        (f"{name}, alone", rates.held, f"{getattr(rates, name):.2f}")
+        for name in ("decode", "restore", "encode")
     ]
-    return "\n".join(lines)
+    rows.append(("file to file", rates.frames, f"{rates.file_to_file:.2f}"))
+    share = 100 * rates.file_to_file / rates.slowest
+    lines = table(f"{rates.name}, {width}x{height} | frames | frames/s", rows)
+    return "\n".join([*lines, "", f"File to file runs at {share:.0f} % of the slowest single stage."])

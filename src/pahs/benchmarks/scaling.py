@@ -11,6 +11,7 @@ from torch import Tensor
 from pahs.benchmarks.conditions import Say, conditions, moving_texture, settle
 from pahs.benchmarks.memory import allocated, peak_since
 from pahs.benchmarks.options import BenchConfig
+from pahs.benchmarks.tables import NO_MEMORY, gib, table
 from pahs.benchmarks.zoo import run_through
 from pahs.runtime.load import load
 
@@ -79,29 +80,30 @@ def scale(model: str, config: BenchConfig, say: Say = lambda _: None) -> Scaling
 
 
 def markdown(result: Scaling) -> str:
-    lines = [
-        "| size | frames | frames/s | megapixels/s | peak GiB | peak bytes a pixel |",
-        "|---|--:|--:|--:|--:|--:|",
-    ]
-    for point in result.sizes:
-        each = point.peak_bytes / (1e6 * point.megapixels) if point.peak_bytes is not None else None
-        lines.append(
-            f"| {point.width}x{point.height} | {point.frames} | {point.speed:.3f} "
-            f"| {point.speed * point.megapixels:.2f} | {gib(point)} | {f'{each:.0f}' if each else '-'} |"
-        )
-    lines += ["", "| length | frames/s | peak GiB | peak, against the shortest |", "|--:|--:|--:|--:|"]
+    lines = table(
+        "size | frames | frames/s | megapixels/s | peak GiB | peak bytes a pixel",
+        (
+            (
+                *(f"{p.width}x{p.height}", p.frames, f"{p.speed:.3f}", f"{p.speed * p.megapixels:.2f}"),
+                *(
+                    gib(p.peak_bytes, ".3f"),
+                    f"{p.peak_bytes / (1e6 * p.megapixels):.0f}" if p.peak_bytes else "-",
+                ),
+            )
+            for p in result.sizes
+        ),
+    )
     shortest = result.lengths[0].peak_bytes
-    for point in result.lengths:
-        more = f"{100 * (point.peak_bytes / shortest - 1):+.1f} %" if point.peak_bytes and shortest else "-"
-        lines.append(f"| {point.frames} | {point.speed:.3f} | {gib(point)} | {more} |")
+    more = (
+        100 * (p.peak_bytes / shortest - 1) if p.peak_bytes and shortest else None for p in result.lengths
+    )
+    rows = (
+        (p.frames, f"{p.speed:.3f}", gib(p.peak_bytes, ".3f"), "-" if x is None else f"{x:+.1f} %")
+        for p, x in zip(result.lengths, more, strict=True)
+    )
+    lines += ["", *table("length | frames/s | peak GiB | peak, against the shortest", rows, text=0)]
     lines += ["", f"{result.model}. {result.conditions}"]
-    if shortest is None:
-        lines.append("Peak memory is measured on CUDA devices only.")
-    return "\n".join(lines)
-
-
-def gib(point: Point) -> str:
-    return f"{point.peak_bytes / 2**30:.3f}" if point.peak_bytes is not None else "-"
+    return "\n".join(lines if shortest is not None else [*lines, NO_MEMORY])
 
 
 def numbers(result: Scaling) -> dict[str, object]:

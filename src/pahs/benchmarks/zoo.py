@@ -16,6 +16,7 @@ from torch import Tensor
 from pahs.benchmarks.conditions import Say, check_model, conditions, moving_texture, settle, wait
 from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_peak
 from pahs.benchmarks.options import BenchConfig
+from pahs.benchmarks.tables import NO_MEMORY, gib, shown, table
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
@@ -158,31 +159,28 @@ def run_through(network: Deblurrer, clip: Iterable[Tensor], device: torch.device
 def summary(row: Row) -> str:
     if row.speed is None:
         return f"{row.model}: {row.error}"
-    memory = f", {row.peak_bytes / 2**30:.2f} GiB" if row.peak_bytes is not None else ""
+    memory = f", {gib(row.peak_bytes)} GiB" if row.peak_bytes is not None else ""
     return f"{row.model}: {row.speed:.2f} frames/s over {row.frames} frames{memory}"
 
 
 def markdown(result: Zoo) -> str:
     """The table, and the conditions of its measurement."""
-    lines = [
-        "| model | family | parameters (M) | GFLOPs a frame | frames timed | frames/s | paper's frames/s | peak GiB |",
-        "|---|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    for row in result.rows:
-        cells = [
-            row.model,
-            row.family or "-",
-            f"{row.parameters / 1e6:.2f}" if row.parameters is not None else "-",
-            f"{row.flops / 1e9:.1f}" if row.flops is not None else "-",
-            str(row.frames or "-"),
-            row.error.replace("|", "/") if row.speed is None else f"{row.speed:.2f}",
-            f"{row.paper_speed:.2f}" if row.paper_speed is not None else "-",
-            f"{row.peak_bytes / 2**30:.2f}" if row.peak_bytes is not None else "-",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+    lines = table(
+        "model | family | parameters (M) | GFLOPs a frame | frames timed | frames/s | paper's frames/s | peak GiB",
+        (
+            (
+                *(row.model, row.family or "-", shown(row.parameters and row.parameters / 1e6)),
+                *(shown(row.flops and row.flops / 1e9, ".1f"), row.frames or "-"),
+                row.error.replace("|", "/") if row.speed is None else f"{row.speed:.2f}",
+                *(shown(row.paper_speed), gib(row.peak_bytes)),
+            )
+            for row in result.rows
+        ),
+        text=2,
+    )
     lines += ["", result.conditions]
     if all(row.peak_bytes is None for row in result.rows):
-        lines.append("Peak memory is measured on CUDA devices only.")
+        lines.append(NO_MEMORY)
     return "\n".join(lines)
 
 

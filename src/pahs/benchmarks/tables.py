@@ -1,0 +1,24 @@
+"""Markdown tables of measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+NO_MEMORY = "Peak memory is measured on CUDA devices only."
+
+
+def table(headings: str, rows: Iterable[Sequence[object]], text: int = 1) -> list[str]:
+    """The lines of a table. `headings` stand between bars; the first `text` columns are words, the others numbers."""
+    names = headings.split(" | ")
+    rule = "|" + "---|" * text + "--:|" * (len(names) - text)
+    first, *others = (f"| {' | '.join(map(str, cells))} |" for cells in (names, *rows))
+    return [first, rule, *others]
+
+
+def shown(value: float | None, form: str = ".2f") -> str:
+    """A number, or a dash where there is none."""
+    return "-" if value is None else format(value, form)
+
+
+def gib(size: int | None, form: str = ".2f") -> str:
+    return shown(None if size is None else size / 2**30, form)
