@@ -44,7 +44,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "version": ("choices", "errors", "engine", "runtime", "deblur"),
     # One file for each command.
     "synthesize": ("errors", "files", "levels", "progress", "data", "video"),
-    "train": ("errors", "training"),
+    "train": ("errors", "files", "training"),
     "evaluate": (
         *("choices", "errors", "files", "progress"),
         *("data", "networks", "engine", "runtime", "evaluation", "version"),

@@ -16,9 +16,19 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import Say, conditions, has_weights, moving_texture, settle, tf32
+from pahs.benchmarks.conditions import (
+    Say,
+    allocated,
+    conditions,
+    free_memory,
+    has_weights,
+    moving_texture,
+    peak_since,
+    reset_peak,
+    settle,
+    tf32,
+)
 from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
-from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_peak
 from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take

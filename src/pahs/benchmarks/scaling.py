@@ -8,8 +8,7 @@ from itertools import cycle, islice
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import Say, conditions, moving_texture, settle
-from pahs.benchmarks.memory import allocated, peak_since
+from pahs.benchmarks.conditions import Say, allocated, conditions, moving_texture, peak_since, settle
 from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.tables import NO_MEMORY, gib, table
 from pahs.benchmarks.zoo import run_through

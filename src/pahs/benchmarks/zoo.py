@@ -13,8 +13,18 @@ from dataclasses import asdict, dataclass, replace
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import Say, check_model, conditions, moving_texture, settle, wait
-from pahs.benchmarks.memory import allocated, free_memory, peak_since, reset_peak
+from pahs.benchmarks.conditions import (
+    Say,
+    allocated,
+    check_model,
+    conditions,
+    free_memory,
+    moving_texture,
+    peak_since,
+    reset_peak,
+    settle,
+    wait,
+)
 from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.tables import NO_MEMORY, gib, shown, table
 from pahs.engine import stream

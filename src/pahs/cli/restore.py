@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pahs.choices import Codec, EncodeOptions, EncoderSpeed, seconds_of
+from pahs.choices import EncodeOptions, seconds_of
 from pahs.cli.options import (
     ENCODING,
     PART,
@@ -62,16 +62,7 @@ def deblur(
     random_weights: Annotated[
         bool, Parameter(negative="", group=RUNNING, help="Run a model without its weights: restores nothing.")
     ] = False,
-    codec: Annotated[
-        Codec, Parameter(group=ENCODING, help="auto: H.264 for 8 bit, HEVC for more.")
-    ] = EncodeOptions.codec,
-    crf: Annotated[
-        int | None, Parameter(group=ENCODING, help="Quality, lower is better; visually lossless by default.")
-    ] = None,
-    preset: Annotated[
-        EncoderSpeed, Parameter(group=ENCODING, help="The encoder's speed against the file's size.")
-    ] = EncodeOptions.preset,
-    lossless: Annotated[bool, Parameter(negative="", group=ENCODING, help="Bit-exact, large.")] = False,
+    encode: Annotated[EncodeOptions, Parameter(name="*", negative="", group=ENCODING)] = EncodeOptions(),  # noqa: B008
 ) -> None:
     """Deblur video files.
 
@@ -83,7 +74,6 @@ def deblur(
     from pahs.runtime.load import load
     from pahs.video import outputs_for
 
-    encode = EncodeOptions(codec, crf, preset, lossless)
     options = DeblurOptions(
         look_ahead=look_ahead,
         scene_cuts=scene_cuts,

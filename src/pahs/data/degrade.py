@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pahs.data.constants import constant
+from pahs.data.motion import constant
 
 BLOCK = 8
 # The quantisation tables that Annex K of the JPEG standard gives as examples, for quality 50.

@@ -9,17 +9,22 @@ from one frame to the next.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor
-
-from pahs.data.constants import constant
 
 AXES = 6
 WAVES = 3
 """Sinusoids per axis."""
 GROUPS = (0, 0, 1, 2, 3, 3)
 """Which rate each axis follows: translation, roll, zoom, perspective."""
+
+
+@lru_cache(maxsize=256)
+def constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """`values` as a vector on `device`, to be read only: a copy inside a training step would wait for the device."""
+    return torch.tensor(values, device=device, dtype=dtype)
 
 
 def exposure_times(frames: int, sub_frames: int, duty: Tensor) -> Tensor:

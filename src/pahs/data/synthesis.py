@@ -22,10 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pahs.data.constants import constant
 from pahs.data.degrade import add_noise, compress
 from pahs.data.gamma import to_display, to_light
-from pahs.data.motion import AXES, WAVES, exposure_times, homographies, paths, sampling_grid
+from pahs.data.motion import AXES, WAVES, constant, exposure_times, homographies, paths, sampling_grid
 from pahs.data.outlines import OUTLINE_DRAWS, TEAR, outlines
 from pahs.data.photos import LEVEL_RATIO, PhotoPool
 from pahs.data.synthesis_config import Range, SynthesisConfig

@@ -30,19 +30,17 @@ class ModelInfo:
 
 def models() -> tuple[ModelInfo, ...]:
     """All networks that can be asked for by name."""
-    infos = []
-    for name, preset in PRESETS.items():
-        with torch.device("meta"):
-            network = preset.config.build()
-        infos.append(
-            ModelInfo(
-                name,
-                preset.about,
-                network.contract.family,
-                sum(p.numel() for p in network.parameters()),
-                preset.paper_millions,
-                network.contract.look_ahead,
-                bundled(name),
-            )
+    with torch.device("meta"):
+        networks = [preset.config.build() for preset in PRESETS.values()]
+    return tuple(
+        ModelInfo(
+            name,
+            preset.about,
+            network.contract.family,
+            sum(p.numel() for p in network.parameters()),
+            preset.paper_millions,
+            network.contract.look_ahead,
+            bundled(name),
         )
-    return tuple(infos)
+        for (name, preset), network in zip(PRESETS.items(), networks, strict=True)
+    )

@@ -46,10 +46,18 @@ class Checkpoint:
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint and force it to the disk; the old one stays until the new one is safe."""
     # Serialised in memory first: a failed write is then an OSError that says why, such as a full disk.
     buffer = io.BytesIO()
     torch.save({item.name: getattr(checkpoint, item.name) for item in fields(checkpoint)}, buffer)
-    write_atomically(path, buffer.getvalue())
+    try:
+        with whole(path) as partial, partial.open("wb") as file:
+            file.write(buffer.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+    except PahsError as error:
+        kept = "; the last good one is intact" if path.exists() else ""
+        raise PahsError(f"{error}{kept}; free space and use --resume") from error
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
@@ -60,15 +68,3 @@ def read_checkpoint(path: Path) -> Checkpoint:
         raise PahsError(
             f"{path}: not a checkpoint of this version ({type(error).__name__}); remove it or train anew"
         ) from error
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file and force it to the disk; the old one stays until the new one is safe."""
-    try:
-        with whole(path) as partial, partial.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-    except PahsError as error:
-        kept = "; the last good one is intact" if path.exists() else ""
-        raise PahsError(f"{error}{kept}; free space and use --resume") from error

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pahs.errors import PahsError
-from pahs.files import remove_unfinished
+from pahs.files import remove_unfinished, write_whole
 from pahs.progress import Advance, bar
-from pahs.training.checkpoint import write_atomically
 
 
 class Logbook:
@@ -32,7 +31,7 @@ class Logbook:
         kept = "".join(
             line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first_step
         )
-        write_atomically(self.path, kept.encode())
+        write_whole(self.path, lambda partial: partial.write_text(kept))
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:

@@ -5,7 +5,6 @@ PSNR is taken per frame on RGB rounded to 8 bits and averaged over all frames of
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,9 +20,9 @@ from torch import Tensor
 from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.errors import PahsError
 from pahs.evaluation.metrics import capped, psnr
+from pahs.files import whole
 from pahs.levels import to_levels
 from pahs.networks import Deblurrer
-from pahs.training.checkpoint import write_atomically
 from pahs.training.recipe import Recipe, ValidationSection
 from pahs.training.sources import Photos, Share, SynthesisSource
 
@@ -117,9 +116,8 @@ def save_samples(
         middle = len(clip.blurry) // 2
         row = torch.cat([clip.blurry[middle], output[middle], clip.sharp[middle]], -1)
         name = clip.name.replace("/", "_")
-        buffer = io.BytesIO()
-        Image.fromarray(row.permute(1, 2, 0).contiguous().numpy()).save(buffer, "PNG")
-        write_atomically(folder / f"{step:07d}_{name}.png", buffer.getvalue())
+        with whole(folder / f"{step:07d}_{name}.png") as partial:
+            Image.fromarray(row.permute(1, 2, 0).contiguous().numpy()).save(partial, "PNG")
         pictures.append((name, row))
     return pictures
 
