@@ -28,6 +28,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "engine": ("errors", "levels", "kernels", "networks"),
     "runtime": ("configs", "errors", "files", "networks", "engine"),
     "deblur": ("choices", "errors", "progress", "networks", "engine", "runtime", "video"),
+    "inspect": ("choices", "errors", "networks", "runtime", "video", "deblur"),
     # photos, videos, datasets -> training -> weights -> evaluation -> report
     "evaluation": ("choices", "configs", "errors", "files", "progress", "networks", "engine", "data.layouts"),
     "training": (
@@ -53,7 +54,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "demo": ("levels", "progress", "data", "video", "runtime", "deblur", "evaluation.metrics"),
     "cli": (
         *("choices", "errors", "progress", "video", "data", "runtime", "benchmarks", "figures", "version"),
-        *("deblur", "demo", "synthesize", "train", "evaluate", "bench"),
+        *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench"),
     ),
     "__main__": ("cli",),
 }

@@ -245,9 +245,11 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
     [
         (
             "",
-            "deblur demo models synthesize train curves evaluate bench weights --version --install-completion",
+            "deblur inspect demo models synthesize train curves evaluate bench weights --version --install-completion",
         ),
-        ("deblur", "--output --model --look-ahead --no-scene-cuts --overwrite --device --precision --codec"),
+        ("inspect", "--output --model --start --end --preview --codec --no-measure --json"),
+        ("deblur", "--output --start --end --preview --strength --model --memory --preset --lossless"),
+        ("deblur", "--look-ahead --no-scene-cuts --overwrite --device --precision --codec"),
         ("demo", "--output --model --frames --device"),
         ("models", "--json"),
         ("synthesize", "--output --count --frames --size --rate --test-share --seed --overwrite"),

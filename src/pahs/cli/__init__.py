@@ -10,12 +10,12 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownOptionError
 
-from pahs.cli import research, restore, weights
+from pahs.cli import look, research, restore, weights
 from pahs.cli.options import app, say
 from pahs.errors import PahsError
 from pahs.runtime.malloc import keep_memory
 
-__all__ = ["app", "main", "research", "restore", "weights"]
+__all__ = ["app", "look", "main", "research", "restore", "weights"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

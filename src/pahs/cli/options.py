@@ -37,6 +37,11 @@ MemoryOption = Annotated[
     float | None,
     Parameter(group=RUNNING, help="GiB of the GPU's memory to use at most; all that is free by default."),
 ]
+StartOption = Annotated[str | None, Parameter(group=PART, help="Begin here: seconds, 1:30 or 0:01:30.5.")]
+EndOption = Annotated[str | None, Parameter(group=PART, help="End here.")]
+PreviewOption = Annotated[
+    float | None, Parameter(group=PART, help="Only so many seconds, where the blur is worst.")
+]
 SetOption = Annotated[
     tuple[str, ...],
     Parameter(

@@ -12,12 +12,14 @@ from cyclopts import Parameter
 from pahs.choices import EncodeOptions, seconds_of
 from pahs.cli.options import (
     ENCODING,
-    PART,
     RUNNING,
     DeviceOption,
+    EndOption,
     MemoryOption,
     ModelOption,
     PrecisionOption,
+    PreviewOption,
+    StartOption,
     app,
     one_line,
     say,
@@ -45,13 +47,9 @@ def deblur(
         Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
     ] = None,
     scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True,
-    start: Annotated[
-        str | None, Parameter(group=PART, help="Begin here: seconds, 1:30 or 0:01:30.5.")
-    ] = None,
-    end: Annotated[str | None, Parameter(group=PART, help="End here.")] = None,
-    preview: Annotated[
-        float | None, Parameter(group=PART, help="Only so many seconds, where the blur is worst.")
-    ] = None,
+    start: StartOption = None,
+    end: EndOption = None,
+    preview: PreviewOption = None,
     strength: Annotated[
         float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")
     ] = DeblurOptions.strength,

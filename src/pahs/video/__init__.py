@@ -6,7 +6,7 @@ pictures change only where the function changes them. FFmpeg (through PyAV) is l
 
 from pahs.choices import EncodeOptions
 from pahs.video.color import apply_change, to_rgb
-from pahs.video.frames import Frame, PixelLayout, VideoInfo
+from pahs.video.frames import Frame, FrameSource, PixelLayout, VideoInfo
 from pahs.video.images import ImageFolderReader, ImageFolderWriter
 from pahs.video.paths import VIDEO_SUFFIXES, outputs_for
 from pahs.video.pipeline import TransformReport, transform
@@ -17,6 +17,7 @@ __all__ = [
     "VIDEO_SUFFIXES",
     "EncodeOptions",
     "Frame",
+    "FrameSource",
     "ImageFolderReader",
     "ImageFolderWriter",
     "PixelLayout",

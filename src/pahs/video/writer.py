@@ -31,7 +31,7 @@ _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _LONGEST_LEAD = 3600
 """Seconds by which a frame may be decoded before it is shown; encoders need a few frames."""
 # What the muxer writes about its own file; copied from the source it would be wrong.
-_STALE_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "duration", "rotate"}
+STALE_TAGS = {"major_brand", "minor_version", "compatible_brands", "encoder", "duration", "rotate"}
 
 
 class VideoWriter(FrameSink):
@@ -66,15 +66,20 @@ class VideoWriter(FrameSink):
             self.abort()
             raise
 
+    @property
+    def copied(self) -> frozenset[int]:
+        """Which streams of the source are kept, by their number there."""
+        return frozenset(self._copies)
+
     def prepare(self, frame: Frame) -> VideoFrame:
         """Copy a frame into the form that the encoder takes."""
         picture = frame_of(frame.planes, self._info.pixels)
         info = self._info
         picture.colorspace, picture.color_range = _matrix(info), _range(info)
         picture.color_primaries, picture.color_trc = info.primaries, info.transfer
-        if self._layout != info.pixels.name:
+        if self.layout != info.pixels.name:
             picture = picture.reformat(
-                format=self._layout, src_color_range=_range(info), dst_color_range=_range(info)
+                format=self.layout, src_color_range=_range(info), dst_color_range=_range(info)
             )
         picture.pts, picture.time_base = frame.pts, frame.time_base
         if frame.duration:
@@ -178,7 +183,7 @@ class VideoWriter(FrameSink):
         encoder = choose_encoder(info, container, options)
         if encoder.note:
             self.warnings.append(encoder.note)
-        self._layout = encoder.layout
+        self.encoder, self.layout = encoder.name, encoder.layout
         stream = cast(
             "VideoStream", self._container.add_stream(encoder.name, rate=info.rate, options=encoder.settings)
         )
@@ -231,7 +236,7 @@ class VideoWriter(FrameSink):
     def _add_tags(self, source: VideoReader | None) -> None:
         if source is None:
             return
-        kept = {k: v for k, v in source.container.metadata.items() if k.lower() not in _STALE_TAGS}
+        kept = {k: v for k, v in source.container.metadata.items() if k.lower() not in STALE_TAGS}
         self._container.metadata.update(kept)
         self._container.set_chapters(source.chapters())
 
@@ -284,7 +289,7 @@ def _can_hold(container: str, stream: Stream) -> bool:
 
 def _copy_stream_tags(stream: Stream, target: Stream) -> None:
     for key, value in stream.metadata.items():
-        if key.lower().split("-")[0] not in _STALE_TAGS and not key.upper().startswith("_STATISTICS"):
+        if key.lower().split("-")[0] not in STALE_TAGS and not key.upper().startswith("_STATISTICS"):
             target.metadata[key] = value
     target.disposition = stream.disposition
 
