@@ -159,6 +159,15 @@ def test_a_preview_shows_where_the_blur_is_worst(tmp_path: Path) -> None:
     assert longer.frames == 40
 
 
+def test_a_preview_does_not_take_the_name_of_the_whole(tmp_path: Path, net: Deblurrer) -> None:
+    source = make_clip(tmp_path / "clip.mp4", frames=10).path
+    names = [
+        pahs.deblur(source, options=options, model=net).dst.name
+        for options in (pahs.DeblurOptions(preview=0.1), pahs.DeblurOptions(end=0.2), pahs.DeblurOptions())
+    ]
+    assert names == ["clip-preview-deblurred.mp4", "clip-part-deblurred.mp4", "clip-deblurred.mp4"]
+
+
 def test_a_preview_without_any_detail_is_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "grey.mp4"
     with av.open(str(path), "w") as container:

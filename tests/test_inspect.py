@@ -115,7 +115,7 @@ def test_the_command_speaks_to_people_and_programs(
     weights.save(net, file)
     assert main(["inspect", str(source), "--model", str(file), "--preview", "0.4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["output"] == str(tmp_path / "clip-deblurred.mp4")
+    assert found["output"] == str(tmp_path / "clip-preview-deblurred.mp4")
     assert found["frames"] == 10
     assert [t["model"] for t in found["times"]] == [str(file), "pahs-t", "pahs-s", "pahs"]
     assert all(t["seconds"] > 0 for t in found["times"])

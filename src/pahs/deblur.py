@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pahs.networks import Deblurrer
     from pahs.video import TransformReport
     from pahs.video.cut import Part
+    from pahs.video.paths import Naming
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def deblur(
     advance.enter("opening")
     if not str(source) or (target is not None and not str(target)):
         raise PahsError("the input's or output's name is empty; name a file")
-    pairs = outputs_for([Path(source)], Path(target) if target is not None else None)
+    pairs = outputs_for([Path(source)], Path(target) if target is not None else None, naming(options))
     if len(pairs) > 1:
         raise PahsError(f"{source}: holds {len(pairs)} videos; give one of them")
     if stop is not None and stop.is_set():
@@ -117,6 +118,16 @@ def deblur(
         part=chosen_part(pairs[0][0], options),
         strength=options.strength,
     )
+
+
+def naming(options: DeblurOptions, recursive: bool = False) -> Naming:
+    """What the options mean for the names of results."""
+    from pahs.video.paths import Naming
+
+    mark = "-preview" if options.preview is not None else ""
+    if not mark and (options.start or options.end is not None):
+        mark = "-part"
+    return Naming(mark, recursive=recursive)
 
 
 def chosen_part(source: Path, options: DeblurOptions) -> Part | None:

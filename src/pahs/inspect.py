@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pahs.choices import EncodeOptions
-from pahs.deblur import DeblurOptions, chosen_part
+from pahs.deblur import DeblurOptions, chosen_part, naming
 from pahs.errors import PahsError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def inspect(
     from pahs.video.pipeline import check_target
     from pahs.video.sample import encode_sample
 
-    pairs = outputs_for([Path(path)], Path(target) if target is not None else None)
+    pairs = outputs_for([Path(path)], Path(target) if target is not None else None, naming(options))
     if len(pairs) > 1:
         raise PahsError(f"{path}: holds {len(pairs)} videos; give one of them")
     source, output = pairs[0]

@@ -68,6 +68,7 @@ def deblur(
     output's name before it is complete.
     """
     from pahs.deblur import deblur as run
+    from pahs.deblur import naming
     from pahs.progress import bar
     from pahs.runtime.load import load
     from pahs.video import outputs_for
@@ -85,7 +86,7 @@ def deblur(
         precision=precision,
         memory=memory,
     )
-    pairs = outputs_for(inputs, output)
+    pairs = outputs_for(inputs, output, naming(options))
     network = load(model, device, precision, random_weights)
     if random_weights:
         say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
