@@ -9,6 +9,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from clips import decoded, make_clip, moving_texture, raw_planes
 from pahs.errors import PahsError
@@ -86,6 +87,10 @@ def test_jpeg_images_come_back_closely(tmp_path):
 
 def test_a_change_reaches_the_images_and_alpha_is_named(tmp_path):
     source = folder_of(tmp_path / "in", ".png", "rgba")
+    assert transform(source, tmp_path / "same", identity).warnings == ()  # opaque: nothing is lost
+    picture = Image.open(source / "8.png")
+    picture.putalpha(128)
+    picture.save(source / "8.png")
 
     def darker(frames):
         for frame in frames:

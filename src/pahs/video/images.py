@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING
 from pahs.errors import PahsError
 from pahs.files import Partial
 from pahs.video.frames import Frame, FrameSink, FrameSource, PixelLayout, VideoInfo
-from pahs.video.pixels import frame_of, has_alpha, layout_of, planes_of
+from pahs.video.image_files import (
+    IMAGE_SUFFIXES,
+    encode_image,
+    is_transparent,
+    kind_of,
+    read_image,
+    samples_of,
+)
+from pahs.video.image_tags import carry_tags
+from pahs.video.pixels import layout_of
 
 if TYPE_CHECKING:
     from av import VideoFrame
-
-IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp"}
-# Encoder and its layouts, best first, by file ending.
-_ENCODERS: dict[str, tuple[str, tuple[str, ...]]] = {
-    ".png": ("png", ("gray", "gray16be", "rgb24", "rgb48be")),
-    ".tif": ("tiff", ("gray", "gray16le", "rgb24", "rgb48le")),
-    ".tiff": ("tiff", ("gray", "gray16le", "rgb24", "rgb48le")),
-    ".bmp": ("bmp", ("gray", "bgr24")),
-    ".webp": ("libwebp", ("bgra",)),
-    ".jpg": ("mjpeg", ("yuv420p", "yuv422p", "yuv444p")),
-    ".jpeg": ("mjpeg", ("yuv420p", "yuv422p", "yuv444p")),
-}
 
 
 def natural_key(path: Path) -> list[tuple[int, int | str]]:
@@ -60,19 +57,15 @@ class ImageFolderReader(FrameSource):
         self._files = images_in(self.path)
         if not self._files:
             raise PahsError(f"{self.path}: holds no images ({', '.join(sorted(IMAGE_SUFFIXES))})")
-        first = next((d for d in map(_decode, self._files) if d is not None), None)
-        if first is None:
-            raise PahsError(f"{self.path}: none of its images can be decoded")
+        first, pixels = self._look()
         frame, codec = first
-        if has_alpha(frame.format):
-            self.warnings.append(f"{self.path.name}: transparency (alpha) is dropped")
         self.info = VideoInfo(
             path=self.path,
             container="images",
             codec=codec,
             width=frame.width,
             height=frame.height,
-            pixels=layout_of(frame, codec),
+            pixels=pixels,
             source_format=frame.format.name,
             time_base=1 / rate,
             rate=rate,
@@ -80,6 +73,36 @@ class ImageFolderReader(FrameSource):
             matrix=frame.colorspace,
             color_range=frame.color_range,
         )
+
+    def _look(self) -> tuple[tuple[VideoFrame, str], PixelLayout]:
+        """The first image, and the layout that holds every kind of image in the folder."""
+        kinds: dict[Hashable, list[Path]] = {}
+        for file in self._files:
+            kinds.setdefault(kind_of(file), []).append(file)
+        decoded = (
+            next((d for d in map(read_image, files) if d is not None), None) for files in kinds.values()
+        )
+        found = [d for d in decoded if d is not None]
+        if not found:
+            raise PahsError(f"{self.path}: none of its images can be decoded")
+        for frame, _ in found:
+            self._note_transparency(frame)
+        layouts = [layout_of(frame, codec) for frame, codec in found]
+        if len({(x.name, x.full_range) for x in layouts}) == 1:
+            return found[0], layouts[0]
+        common = PixelLayout(
+            "gray" if all(x.family == "gray" for x in layouts) else "rgb", max(x.depth for x in layouts), True
+        )
+        names = ", ".join(sorted({x.name for x in layouts}))
+        self.warnings.append(
+            f"{self.path.name}: holds images of several kinds ({names}); written as {common.name}"
+        )
+        return found[0], common
+
+    def _note_transparency(self, frame: VideoFrame) -> None:
+        note = f"{self.path.name}: transparency (alpha) is dropped"
+        if note not in self.warnings and is_transparent(frame):
+            self.warnings.append(note)
 
     def keep(self, start: Fraction, end: Fraction | None) -> None:
         """Only the images from `start` to before `end`, in seconds at the rate of the folder."""
@@ -96,17 +119,18 @@ class ImageFolderReader(FrameSource):
         self.lost = 0
         info = self.info
         for index, file in enumerate(self._files):
-            decoded = _decode(file)
+            decoded = read_image(file)
             if decoded is None:
                 self.lost += 1
                 continue
-            frame = decoded[0]
+            frame, codec = decoded
+            self._note_transparency(frame)
             if (frame.width, frame.height) != (info.width, info.height):
                 raise PahsError(
                     f"{file}: is {frame.width}x{frame.height}, but the first image of the folder is "
                     f"{info.width}x{info.height}; put images of one size into one folder"
                 )
-            yield Frame(planes_of(frame, info.pixels), index, info.time_base, 1, file.name)
+            yield Frame(samples_of(frame, codec, info.pixels), index, info.time_base, 1, file.name)
 
 
 class ImageFolderWriter(FrameSink):
@@ -128,7 +152,11 @@ class ImageFolderWriter(FrameSink):
     def prepare(self, frame: Frame) -> tuple[str, bytes]:
         """Encode a frame: the name and the contents of its file."""
         name = frame.name or f"{frame.pts:06d}.png"
-        return name, _encode(frame, self._info, Path(name).suffix.lower())
+        data = encode_image(frame.planes, self._info.pixels, Path(name).suffix.lower())
+        source = self._info.path / name
+        if self._info.container == "images" and source.is_file():
+            data = carry_tags(source.read_bytes(), data)
+        return name, data
 
     def put(self, item: tuple[str, bytes]) -> None:
         """Write a prepared image."""
@@ -163,55 +191,3 @@ class ImageFolderWriter(FrameSink):
             return
         self._finished = True
         self._partial.discard()
-
-
-def _decode(file: Path) -> tuple[VideoFrame, str] | None:
-    import av
-
-    try:
-        with av.open(str(file), "r") as container:
-            stream = container.streams.video[0]
-            frame = next(iter(container.decode(stream)), None)
-            return None if frame is None else (frame, stream.codec_context.name)
-    except (av.FFmpegError, OSError, ValueError, IndexError):
-        return None
-
-
-def _encode(frame: Frame, info: VideoInfo, suffix: str) -> bytes:
-    import av
-
-    encoder, layouts = _ENCODERS[suffix]
-    layout = _image_layout(info.pixels, layouts)
-    picture = frame_of(frame.planes, info.pixels)
-    picture.colorspace = info.matrix
-    picture.color_range = 2 if info.pixels.full_range else 1
-    if layout != info.pixels.name:
-        # Pictures use all codes, and JPEG's matrix is always that of BT.601.
-        picture = picture.reformat(
-            format=layout,
-            src_color_range=picture.color_range,
-            dst_color_range=2,
-            dst_colorspace="ITU601" if encoder == "mjpeg" else None,
-        )
-    context = av.CodecContext.create(encoder, "w")
-    assert isinstance(context, av.VideoCodecContext)
-    context.width, context.height, context.pix_fmt = info.width, info.height, layout
-    context.time_base = Fraction(1, 25)
-    if encoder == "mjpeg":
-        context.color_range = 2
-        context.qmin = context.qmax = 1
-    if encoder == "libwebp":
-        context.options = {"lossless": "1"}
-    picture.pts = 0
-    return b"".join(bytes(p) for p in [*context.encode(picture), *context.encode(None)])
-
-
-def _image_layout(pixels: PixelLayout, layouts: tuple[str, ...]) -> str:
-    """The encoder's layout that holds these samples, with the same or the nearest depth."""
-    deep = pixels.depth > 8
-    if pixels.name in layouts:
-        return pixels.name
-    gray = [name for name in layouts if name.startswith("gray")]
-    color = [name for name in layouts if name not in gray]
-    fitting = gray if gray and pixels.family == "gray" else color
-    return next((name for name in fitting if ("16" in name or "48" in name) == deep), fitting[-1])
