@@ -17,6 +17,11 @@ Layout = Literal["gopro", "dvd", "reds", "bsd", "pairs"]
 """How a dataset's folder is arranged."""
 AnyLayout = Literal["auto", Layout]
 Split = Literal["train", "test", "valid"]
+VIDEO_SUFFIXES = frozenset({
+    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts", ".wmv", ".flv",
+    ".3gp", ".ogv", ".vob", ".gif", ".mxf", ".y4m", ".dv",
+})  # fmt: skip
+"""Endings that are taken for videos."""
 Kind = Literal["blur", "blur_gamma"]
 """Which of GOPRO's two blurry versions."""
 

@@ -251,7 +251,7 @@ def _fit(frame: Tensor, short_side: int) -> Tensor:
 
 def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[list[Path], list[Path]]:
     """Image files and videos among `sources`."""
-    from pahs.video.paths import VIDEO_SUFFIXES
+    from pahs.choices import VIDEO_SUFFIXES
 
     if folder_rate is not None and folder_rate <= 0:
         raise PahsError(f"folder rate: must be above 0, got {folder_rate}")

@@ -14,8 +14,11 @@ from pahs.cli import look, research, restore, weights
 from pahs.cli.options import app, say
 from pahs.errors import PahsError
 from pahs.runtime.malloc import keep_memory
+from pahs.web.command import serve
 
 __all__ = ["app", "look", "main", "research", "restore", "weights"]
+
+app.command(serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

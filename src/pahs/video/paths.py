@@ -6,14 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pahs.choices import VIDEO_SUFFIXES
 from pahs.errors import PahsError
 from pahs.video.images import images_in, refuse_single_image
 from pahs.video.writer import fits_into
 
-VIDEO_SUFFIXES = {
-    ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts", ".wmv", ".flv",
-    ".3gp", ".ogv", ".vob", ".gif", ".mxf", ".y4m", ".dv",
-}  # fmt: skip
 # Containers that hold today's codecs together with exact times and rotation.
 _KEPT = {".mp4", ".m4v", ".mov", ".mkv"}
 _MARK, _COMPARE = "-deblurred", "-compare"

@@ -1,0 +1,75 @@
+"""What the server's child processes have in common: how they are configured, limited, and ended with the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Self
+
+from pahs.web.settings import Limits, Settings
+
+
+@dataclass(frozen=True)
+class ChildConfig:
+    """What a child process is told by the server."""
+
+    name: str
+    """Its name in the queue."""
+    settings: Settings
+    device: str = "auto"
+    """Where its networks run."""
+
+    @property
+    def limits(self) -> Limits:
+        return self.settings.limits
+
+    def dump(self) -> str:
+        """As JSON, for the command line; without the token, which everybody could read there."""
+        values = asdict(self)
+        values["settings"]["token"] = None
+        return json.dumps(values, default=str)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        values = json.loads(text)
+        stored = values["settings"]
+        settings = Settings(
+            Path(stored["folder"]),
+            model_files=tuple(map(Path, stored["model_files"])),
+            limits=Limits(**stored["limits"]),
+        )
+        return cls(values["name"], settings, values["device"])
+
+
+def end_with_parent(before: Callable[[], object] = lambda: None) -> None:
+    """End this process when the server does, however it does: its end of the pipe to our input is closed then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the server says how its children end
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        before()
+        os._exit(0)
+
+    threading.Thread(target=wait, name="pahs-parent", daemon=True).start()
+
+
+def limit_memory(extra: int) -> None:
+    """Let this process take so many bytes more than it has; beyond, it gets an error and the machine goes on."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    data_kib = next(
+        int(line.split()[1])
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if "VmData" in line
+    )
+    limit = data_kib * 1024 + extra
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))

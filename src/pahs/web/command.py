@@ -1,0 +1,57 @@
+"""The command line of `pahs serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pahs.web.settings import Limits, Settings
+
+
+def serve(
+    *,
+    host: Annotated[
+        str, Parameter(help="Address to listen on. Others than this machine's own need the token.")
+    ] = Settings.host,
+    port: Annotated[int, Parameter(help="0 takes a free one.")] = Settings.port,
+    folder: Annotated[
+        Path | None, Parameter(help="Keeps the queue, the uploads and the results.", show_default=False)
+    ] = None,
+    token: Annotated[
+        str | None,
+        Parameter(env_var="PAHS_TOKEN", help="Who knows it may use the server; made where --host needs one."),
+    ] = None,
+    name: Annotated[
+        tuple[str, ...], Parameter(help="Another host name that browsers reach the server by. Repeatable.")
+    ] = (),
+    device: Annotated[
+        tuple[str, ...],
+        Parameter(help="auto, cpu, cuda or cuda:1; repeat it for several workers."),
+    ] = Settings.devices,
+    model: Annotated[
+        tuple[Path, ...], Parameter(help="A .safetensors file to offer as well. Repeatable.")
+    ] = (),
+    max_gib: Annotated[float, Parameter(help="Largest upload.")] = Limits.upload_bytes / 2**30,
+    max_minutes: Annotated[float, Parameter(help="Longest video.")] = Limits.seconds / 60,
+    max_jobs: Annotated[int, Parameter(help="Jobs in the list, finished ones included.")] = Limits.jobs,
+    keep_free: Annotated[float, Parameter(help="GiB of the disk to leave free.")] = Limits.spare_bytes
+    / 2**30,
+    browser: Annotated[bool, Parameter(help="Open the page.")] = True,
+) -> None:
+    """Open a web page that deblurs videos: drop them, watch, compare, download.
+
+    It listens on this machine only, unless --host says otherwise; docs/web.md describes its HTTP API.
+    """
+    from pahs.web.serve import default_folder
+    from pahs.web.serve import serve as run
+
+    limits = Limits(
+        upload_bytes=round(max_gib * 2**30),
+        jobs=max_jobs,
+        seconds=max_minutes * 60,
+        spare_bytes=round(keep_free * 2**30),
+    )
+    place = (folder or default_folder()).absolute()
+    run(Settings(place, host, port, token, name, device, model, limits), browser)

@@ -1,0 +1,113 @@
+"""The process that opens uploads for the first time: facts and a thumbnail, within limits of time and memory."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pahs.errors import PahsError
+from pahs.files import whole
+from pahs.web.child import ChildConfig, end_with_parent, limit_memory
+from pahs.web.jobs import Job
+from pahs.web.queue import Queue
+from pahs.web.settings import Limits
+
+THUMBNAIL = "thumbnail.jpg"
+_THUMBNAIL_SIZE = (480, 480)
+_IDLE_SECONDS = 0.1
+
+
+def facts_of(path: Path, limits: Limits) -> dict[str, Any]:
+    """What a video is, as JSON; raises `PahsError` where it cannot be restored here."""
+    from pahs.video import probe
+
+    info = probe(path)
+    frames = info.frame_count
+    seconds = float(frames / info.rate) if frames else None
+    if info.width * info.height > limits.pixels:
+        raise PahsError(f"the frames have {info.width}x{info.height} pixels, more than this server accepts")
+    if seconds is not None and seconds > limits.seconds:
+        raise PahsError(
+            f"the video is {seconds / 60:.0f} minutes long; this server accepts {limits.seconds / 60:.0f}"
+        )
+    turned = info.rotation % 180 != 0
+    return {
+        "width": info.height if turned else info.width,
+        "height": info.width if turned else info.height,
+        "frames": frames,
+        "seconds": seconds,
+        "rate": float(info.rate),
+        "codec": info.codec,
+        "depth": info.pixels.depth,
+        "hdr": info.transfer in (16, 18),
+        "sound": info.audio_streams > 0,
+    }
+
+
+def draw_thumbnail(path: Path, target: Path) -> None:
+    """A small JPEG of the first picture, upright."""
+    import av
+
+    with av.open(str(path)) as container:
+        frame = next(container.decode(container.streams.video[0]))
+        image = frame.to_image()
+        if frame.rotation:
+            image = image.rotate(frame.rotation, expand=True)
+    image.thumbnail(_THUMBNAIL_SIZE)
+    with whole(target) as partial:
+        image.convert("RGB").save(partial, quality=82)
+
+
+def look_at(queue: Queue, job: Job, folder: Path, limits: Limits) -> None:
+    """Describe one job's source, or reject the job."""
+    source = folder / job.source
+    if queue.looks(job.id) > 2:
+        queue.reject(job.id, f"{job.name}: opening it took too long or too much memory; it may be damaged")
+        return
+    try:
+        facts = facts_of(source, limits)
+    except PahsError as error:
+        queue.reject(job.id, str(error).replace(str(source), job.name))
+        return
+    try:
+        draw_thumbnail(source, folder / THUMBNAIL)
+        facts["thumbnail"] = True
+    except (PahsError, OSError, ValueError, StopIteration):
+        facts["thumbnail"] = False
+    queue.describe(job.id, facts)
+
+
+def main(config: ChildConfig) -> None:
+    end_with_parent()
+    import pahs.video  # noqa: F401 - before the limit: what the program itself needs does not count
+
+    limits = config.limits
+    limit_memory(limits.look_bytes)
+    queue = Queue(config.settings.queue_file)
+    began: list[float] = []
+
+    def watch() -> None:
+        mine = Queue(config.settings.queue_file)
+        while True:
+            mine.beat(config.name)
+            if began and time.monotonic() - began[0] > limits.look_seconds:
+                os._exit(4)
+            time.sleep(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    while True:
+        job = queue.look()
+        if job is None:
+            time.sleep(_IDLE_SECONDS)
+            continue
+        began[:] = [time.monotonic()]
+        look_at(queue, job, config.settings.job_folder(job.id), limits)
+        began.clear()
+
+
+if __name__ == "__main__":
+    main(ChildConfig.parse(sys.argv[1]))

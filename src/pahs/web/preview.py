@@ -1,0 +1,153 @@
+"""One video that holds the pictures before and after above each other, so that a page shows both in step.
+
+Two players in a page drift apart; one picture cut in two by the page cannot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pahs.errors import PahsError
+from pahs.files import whole
+from pahs.progress import Stop
+from pahs.video.frames import PixelLayout
+from pahs.video.pixels import frame_of
+from pahs.web.jobs import Preview
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+
+Planes = tuple[NDArray[np.uint8], ...]
+
+LARGEST = 1920 * 1088
+"""Pixels of one picture; larger ones are made smaller, for browsers that decode without a GPU."""
+LONGEST = 3000
+"""Frames; longer videos are compared by their beginning."""
+_KEY_FRAMES = 12
+"""Frames between two that a player can jump to."""
+
+
+def stack(
+    before: Path,
+    after: Path,
+    target: Path,
+    kind: Literal["first", "whole"] = "whole",
+    start: float = 0.0,
+    stop: Stop | None = None,
+) -> Preview:
+    """Write the preview of a result whose first frame is the one shown at `start` seconds of the source."""
+    import av
+
+    try:
+        with whole(target) as partial, av.open(str(before)) as old, av.open(str(after)) as new:
+            rate = new.streams.video[0].average_rate or Fraction(25)
+            aspect = float(new.streams.video[0].sample_aspect_ratio or 1)
+            pairs = zip(_from(_decoded(old), start, rate), _decoded(new), strict=False)
+            rate = rate.limit_denominator(1001)
+            return _encode(pairs, rate, aspect, partial, target.name, kind, start, stop)
+    except av.FFmpegError as error:
+        raise PahsError(f"{before.name}: no comparison can be made of it ({error.strerror})") from None
+
+
+def _encode(
+    pairs: Iterator[tuple[VideoFrame, VideoFrame]],
+    rate: Fraction,
+    aspect: float,
+    partial: Path,
+    name: str,
+    kind: Literal["first", "whole"],
+    start: float,
+    stop: Stop | None,
+) -> Preview:
+    import av
+
+    frames, width, height, slot = 0, 0, 0, 0
+    options = {"preset": "veryfast", "crf": "16", "bf": "0"}
+    with av.open(str(partial), "w", container_options={"movflags": "+faststart"}) as container:
+        stream = container.add_stream("libx264", rate=rate, options=options)
+        context = stream.codec_context
+        context.gop_size, context.pix_fmt, context.time_base = _KEY_FRAMES, "yuv420p", 1 / rate
+        context.colorspace = context.color_primaries = context.color_trc = 1
+        context.color_range = 1
+        for pair in islice(pairs, LONGEST):
+            if stop is not None and stop.is_set():
+                break
+            if not frames:
+                width, height = _size(pair[0], aspect)
+            upper, lower = (_picture(frame, width, height) for frame in pair)
+            if not frames:
+                height, width = upper[0].shape
+                slot = -(-height // 16) * 16 + 16
+                context.width, context.height = width, 2 * slot
+            picture = frame_of(_stacked(upper, lower, slot), PixelLayout("yuv420"))
+            picture.pts, picture.time_base = frames, 1 / rate
+            picture.colorspace = picture.color_primaries = picture.color_trc = picture.color_range = 1
+            container.mux(stream.encode(picture))
+            frames += 1
+        if not frames:
+            raise PahsError("no frame of the result could be compared with its source")
+        container.mux(stream.encode(None))
+    return Preview(name, kind, frames, float(rate), width, height, slot, start)
+
+
+def _decoded(container: av.container.InputContainer) -> Iterator[VideoFrame]:  # type: ignore[name-defined] # noqa: F821
+    import av
+
+    stream = container.streams.best("video")
+    stream.thread_type = "AUTO"
+    for packet in container.demux(stream):
+        try:
+            yield from packet.decode()
+        except av.FFmpegError:
+            continue
+
+
+def _from(frames: Iterator[VideoFrame], start: float, rate: Fraction) -> Iterator[VideoFrame]:
+    """Frames shown at `start` seconds after the first one, or later; half a frame earlier counts as there."""
+    first: float | None = None
+    for frame in frames:
+        if frame.time is None or start <= 0:
+            yield frame
+            continue
+        first = frame.time if first is None else first
+        if frame.time - first >= start - 0.5 / rate:
+            yield frame
+
+
+def _size(frame: VideoFrame, aspect: float) -> tuple[int, int]:
+    """Width and height to bring a stored picture to: square pixels, even, not too many."""
+    width, height = frame.width * aspect, float(frame.height)
+    scale = min(1.0, (LARGEST / (width * height)) ** 0.5)
+    return max(2, round(width * scale / 2) * 2), max(2, round(height * scale / 2) * 2)
+
+
+def _picture(frame: VideoFrame, width: int, height: int) -> Planes:
+    """Planes of a frame as it is shown: 8 bits, 4:2:0, turned upright."""
+    from av.video.reformatter import ColorRange, Colorspace
+
+    same = frame.reformat(
+        width, height, "yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
+    )
+    planes = (
+        np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
+        for plane in same.planes
+    )
+    return tuple(np.rot90(plane, frame.rotation // 90 % 4) for plane in planes)
+
+
+def _stacked(upper: Planes, lower: Planes, slot: int) -> Planes:
+    """Both pictures, each with its last row repeated below it: the codec's filter mixes neighbours."""
+    rows = (slot, slot // 2, slot // 2)
+    return tuple(
+        np.ascontiguousarray(
+            np.concatenate([np.pad(plane, ((0, high - len(plane)), (0, 0)), "edge") for plane in pair])
+        )
+        for high, pair in zip(rows, zip(upper, lower, strict=True), strict=True)
+    )

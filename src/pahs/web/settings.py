@@ -1,0 +1,83 @@
+"""What `pahs serve` was started with, where its files lie, and which models it offers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from pahs.errors import PahsError
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server accepts. Every refusal says which of these it was."""
+
+    upload_bytes: int = 20 * 2**30
+    """Largest file."""
+    jobs: int = 2000
+    """Jobs that the queue holds, finished ones included."""
+    seconds: float = 3 * 3600.0
+    """Longest video."""
+    pixels: int = 8192 * 4352
+    """Largest frame."""
+    spare_bytes: int = 2 * 2**30
+    """What must stay free on the disk."""
+    look_seconds: float = 60.0
+    """Time to find out what an uploaded file is."""
+    look_bytes: int = 4 * 2**30
+    """Memory for that."""
+    job_hours: float = 48.0
+    """Time for one job."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where the server listens, what it keeps, and who may use it."""
+
+    folder: Path
+    """Holds the queue, the uploads and the results."""
+    host: str = "127.0.0.1"
+    port: int = 8765
+    token: str | None = None
+    """Whoever knows it may use the server; None: everybody who reaches it."""
+    names: tuple[str, ...] = ()
+    """Further host names under which browsers reach the server."""
+    devices: tuple[str, ...] = ("auto",)
+    """One worker for each."""
+    model_files: tuple[Path, ...] = ()
+    """Weights offered besides those of the package."""
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if self.token is not None and len(self.token) < 8:
+            raise PahsError("--token: use at least 8 characters, or leave it out to have one made")
+        for path in self.model_files:
+            if not path.is_file():
+                raise PahsError(f"{path}: no such weights file")
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return self.host in LOOPBACK
+
+    @property
+    def queue_file(self) -> Path:
+        return self.folder / "queue.sqlite"
+
+    def job_folder(self, id: str) -> Path:
+        """The folder of a job's files; `id` comes from the queue, never from a request."""
+        return self.folder / "files" / id
+
+    def models(self) -> dict[str, str]:
+        """Every model that a job may name, with what to load for it."""
+        offered = {"auto": "auto"}
+        for entry in sorted(
+            files("pahs").joinpath("bundled").iterdir(), key=lambda entry: len(entry.name), reverse=True
+        ):
+            name, dot, kind = entry.name.rpartition(".")
+            if dot and kind == "safetensors":
+                offered[name] = name
+        return offered | {path.stem: str(path.absolute()) for path in self.model_files}

@@ -1,0 +1,101 @@
+"""Keeps the workers and the inspector running: starts them, replaces those that die, ends them with the server."""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+from pahs.web.child import ChildConfig
+from pahs.web.queue import Queue
+from pahs.web.settings import Settings
+
+_POLL_SECONDS = 0.1
+_LONGEST_PAUSE = 10.0
+_STEADY_SECONDS = 5.0
+"""A child that ran for so long was not ended by its own start."""
+_GRACE_SECONDS = 5.0
+
+
+@dataclass
+class Child:
+    """One process and its place."""
+
+    module: str
+    device: str
+    name: str = ""
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    failures: int = 0
+    """Times in a row that it ended shortly after its start."""
+
+
+class Supervisor:
+    """A thread that watches over the child processes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.children = [
+            Child("pahs.web.look", "cpu"),
+            *(Child("pahs.web.worker", device) for device in settings.devices),
+        ]
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="pahs-supervisor", daemon=True)
+
+    def start(self) -> None:
+        for child in self.children:
+            self._spawn(child)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all children: a closed pipe asks them to clean up, which they do within seconds."""
+        self._ended.set()
+        self._thread.join()
+        queue = Queue(self.settings.queue_file)
+        running = [(child.name, child.process) for child in self.children if child.process is not None]
+        for _, process in running:
+            if process.stdin is not None:
+                process.stdin.close()
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for name, process in running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            queue.release(name)
+        queue.close()
+
+    def _spawn(self, child: Child) -> None:
+        child.name = f"{child.module.rpartition('.')[2]}-{secrets.token_hex(4)}"
+        child.started = time.monotonic()
+        config = ChildConfig(child.name, self.settings, child.device)
+        command = [sys.executable, "-m", child.module, config.dump()]
+        child.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+
+    def _watch(self) -> None:
+        queue = Queue(self.settings.queue_file)
+        while not self._ended.wait(_POLL_SECONDS):
+            for child in self.children:
+                self._look_after(child, queue)
+        queue.close()
+
+    def _look_after(self, child: Child, queue: Queue) -> None:
+        process = child.process
+        if process is not None:
+            if process.poll() is None:
+                if not queue.silent(child.name):
+                    return
+                process.kill()  # alive, and not heard of: stopped, or stuck in a system call
+                process.wait()
+            queue.release(child.name, death=True)
+            steady = time.monotonic() - child.started > _STEADY_SECONDS
+            child.failures = 0 if steady else child.failures + 1
+            child.process = None
+            child.started = time.monotonic()
+        pause = min(_LONGEST_PAUSE, 0.1 * 2**child.failures) if child.failures else 0.0
+        if time.monotonic() - child.started >= pause:
+            self._spawn(child)

@@ -1,0 +1,207 @@
+"""The process that restores videos: claims a job, reports how far it is, publishes the result, claims the next."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pahs.deblur import DeblurOptions, deblur
+from pahs.errors import PahsError, Stopped
+from pahs.files import remove, unfinished
+from pahs.progress import Callback, Progress
+from pahs.web.child import ChildConfig, end_with_parent, limit_memory
+from pahs.web.jobs import Job
+from pahs.web.queue import Queue
+from pahs.web.store import clear_runs
+
+if TYPE_CHECKING:
+    from pahs.networks import Deblurrer
+
+_IDLE_SECONDS = 0.1
+_PULSE_SECONDS = 0.2
+_PATIENCE = 30.0
+"""Seconds within which a stopped job must have ended; then the process ends, and the server starts another."""
+
+
+class Run:
+    """One claimed job while it is worked on."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.stop = threading.Event()
+        self.held = threading.Event()
+        self.progress = Progress()
+        self.rate: float | None = None
+        self._began: float | None = None
+        self._paused = 0.0
+
+    def advance(self, progress: Progress) -> None:
+        """Called by the thread that restores; while the job is paused it waits here, and so does everything else."""
+        now = time.monotonic()
+        if progress.stage == "restoring" and self._began is None:
+            self._began = now
+        self.progress = progress
+        if self._began is not None and progress.done and now > self._began + self._paused:
+            self.rate = progress.done / (now - self._began - self._paused)
+        while self.held.is_set() and not self.stop.wait(0.05):
+            pass
+        self._paused += time.monotonic() - now
+
+
+class Pulse:
+    """A thread that beats, reports and listens while another one works: a look-ahead can take minutes."""
+
+    def __init__(self, config: ChildConfig) -> None:
+        self.run: Run | None = None
+        self._config = config
+        self._stopped_at: float | None = None
+        self._began = 0.0
+        threading.Thread(target=self._loop, name="pahs-pulse", daemon=True).start()
+
+    def start(self, run: Run) -> None:
+        self._stopped_at, self._began = None, time.monotonic()
+        self.run = run
+
+    def end(self) -> None:
+        self.run = None
+
+    def finish(self) -> None:
+        """Stop the run, if there is one, and give it a moment to clean up."""
+        run, deadline = self.run, time.monotonic() + 3
+        if run is not None:
+            run.stop.set()
+            while self.run is run and time.monotonic() < deadline:
+                time.sleep(0.02)
+
+    def _loop(self) -> None:
+        queue = Queue(self._config.settings.queue_file)
+        last_beat, told = 0.0, None
+        while True:
+            now = time.monotonic()
+            if now - last_beat >= 1:
+                queue.beat(self._config.name)
+                last_beat = now
+            run = self.run
+            if run is not None:
+                state = (run.job.claim, run.progress, run.rate)
+                if state != told:
+                    queue.report(run.job, run.progress, run.rate)
+                    told = state
+                self._listen(queue, run, now)
+            time.sleep(_PULSE_SECONDS)
+
+    def _listen(self, queue: Queue, run: Run, now: float) -> None:
+        go_on, held = queue.wanted(run.job)
+        (run.held.set if held else run.held.clear)()
+        if now - self._began > self._config.limits.job_hours * 3600:
+            queue.fail(run.job, f"took longer than the {self._config.limits.job_hours:g} hours allowed here")
+            go_on = False
+        if not go_on:
+            run.stop.set()
+            self._stopped_at = self._stopped_at or now
+            if self.run is run and now - self._stopped_at > _PATIENCE:
+                os._exit(3)
+
+
+class Worker:
+    """Works through the queue, one job at a time."""
+
+    def __init__(self, config: ChildConfig) -> None:
+        self.config = config
+        self.queue = Queue(config.settings.queue_file)
+        self.pulse = Pulse(config)
+        self._loaded: tuple[str, Deblurrer] | None = None
+
+    def network(self, name: str) -> Deblurrer:
+        """The network of that name, kept for the next job."""
+        from pahs.runtime.load import load
+
+        if self._loaded is None or self._loaded[0] != name:
+            self._loaded = None  # before the next one takes memory
+            self._loaded = (name, load(self.config.settings.models().get(name, "auto"), self.config.device))
+        return self._loaded[1]
+
+    def work(self) -> None:
+        while True:
+            job = self.queue.claim(self.config.name)
+            if job is None:
+                time.sleep(_IDLE_SECONDS)
+                continue
+            run = Run(job)
+            self.pulse.start(run)
+            try:
+                self._restore(run)
+            except Stopped:
+                pass
+            except PahsError as error:
+                source = self.config.settings.job_folder(job.id) / job.source
+                self.queue.fail(job, str(error).replace(str(source), job.name))
+            except Exception as error:
+                traceback.print_exc()
+                self.queue.fail(job, _explained(error))
+            finally:
+                self.pulse.end()
+                self.queue.release(self.config.name)
+                self.queue.beat(self.config.name)
+
+    def _restore(self, run: Run) -> None:
+        from pahs.web.preview import stack
+
+        job, stop = run.job, run.stop
+        assert job.claim is not None
+        folder = self.config.settings.job_folder(job.id)
+        source, final = folder / job.source, folder / job.claim
+        partial = unfinished(final)
+        try:
+            partial.mkdir()
+            network = self.network(job.options.model)
+            options = DeblurOptions(encode=job.options.encode(), device=self.config.device)
+            target = partial / f"result{_ending(source)}"
+            report = deblur(source, target, options, network, Callback(run.advance), stop)
+            run.progress = Progress("comparing", report.frames, report.frames)
+            preview = stack(source, target, partial / "preview.mp4", stop=stop)
+            if stop.is_set():
+                raise Stopped(f"{job.name}: stopped")
+            partial.replace(final)
+            preview = preview.moved(f"{job.claim}/{preview.file}")
+            self.queue.show(job, preview)
+            result = f"{job.claim}/{target.name}"
+            size = (final / target.name).stat().st_size
+            if self.queue.finish(job, result, size, report.frames, run.rate or report.rate, report.warnings):
+                clear_runs(folder, self.queue.get(job.id))
+            else:
+                remove(final)
+        finally:
+            remove(partial)
+
+
+def _ending(source: Path) -> str:
+    from pahs.video.paths import default_name
+
+    return Path(default_name(source)).suffix
+
+
+def _explained(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or "memory" in text.lower():
+        return (
+            "not enough memory for this video; try a smaller model or a shorter part, or close other programs"
+        )
+    return f"an unexpected error in pahs: {type(error).__name__}: {text[:300]}"
+
+
+def main(config: ChildConfig) -> None:
+    worker = Worker(config)
+    end_with_parent(worker.pulse.finish)
+    if config.device == "cpu":
+        limit_memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    worker.work()
+
+
+if __name__ == "__main__":
+    main(ChildConfig.parse(sys.argv[1]))
