@@ -22,7 +22,7 @@ from pahs.web.offers import offers
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
 from pahs.web.store import UPLOAD
-from pahs.web.uploads import Part, Refused, check_size, part_of, receive
+from pahs.web.uploads import Part, Parting, Refused, check_size, part_of, receive
 
 _MOST_JSON = 64 * 1024
 _TYPES = {".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
@@ -301,7 +301,7 @@ async def _json_of(request: Request) -> dict[str, Any]:
 
 
 def _answered(handler: Handler) -> Handler:
-    """The handler, with its refusals as answers. A connection with an unread body is closed."""
+    """The handler, with its refusals as answers."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -312,8 +312,8 @@ def _answered(handler: Handler) -> Handler:
             status, error = 422, str(refusal)
         except ClientDisconnect:
             status, error = 499, "the upload broke off"
-        return JSONResponse(
-            {"error": error}, status, {"Connection": "close"} if request.method == "PUT" else None
-        )
+        if request.method == "PUT":
+            return Parting({"error": error}, status, {"Connection": "close"})
+        return JSONResponse({"error": error}, status)
 
     return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sqlite3
 from dataclasses import asdict, dataclass, fields, replace
@@ -10,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Literal, Self
 
 from pahs.choices import Codec, EncodeOptions, check_choice
+from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 
 State = Literal["uploading", "queued", "running", "done", "failed", "cancelled"]
@@ -30,9 +32,16 @@ class JobOptions:
     """A name that the server offers; never a path."""
     codec: Codec = "auto"
     """How the result is compressed."""
+    strength: float = 1.0
+    """Share of the restored change that is made."""
+    start: float | None = None
+    """Seconds where the result begins."""
+    end: float | None = None
+    """Seconds where it ends."""
 
     def __post_init__(self) -> None:
         check_choice("codec", self.codec, Codec)
+        DeblurOptions(start=self.start, end=self.end, strength=self.strength)  # checks them
 
     def encode(self) -> EncodeOptions:
         return EncodeOptions(codec=self.codec)
@@ -48,6 +57,8 @@ class JobOptions:
             if name not in kinds:
                 raise PahsError(f"option {name!r} is unknown; choose among {', '.join(kinds)}")
             chosen[name] = _number(name, value) if "float" in str(kinds[name]) else str(value)
+        if chosen.get("strength", 1.0) is None:
+            del chosen["strength"]
         return cls(**chosen)
 
 
@@ -55,9 +66,12 @@ def _number(name: str, value: Any) -> float | None:
     if value is None or value == "":
         return None
     try:
-        return float(value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError
     except (TypeError, ValueError):
         raise PahsError(f"{name} {value!r}: give a number") from None
+    return number
 
 
 @dataclass(frozen=True)

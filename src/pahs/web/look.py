@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pahs.errors import PahsError
 from pahs.files import whole
@@ -15,6 +15,9 @@ from pahs.web.child import ChildConfig, end_with_parent, limit_memory
 from pahs.web.jobs import Job
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 THUMBNAIL = "thumbnail.jpg"
 _THUMBNAIL_SIZE = (480, 480)
@@ -52,9 +55,11 @@ def draw_thumbnail(path: Path, target: Path) -> None:
     """A small JPEG of the first picture, upright."""
     import av
 
+    from pahs.web.preview import best_video
+
     with av.open(str(path)) as container:
-        frame = next(container.decode(container.streams.video[0]))
-        image = frame.to_image()
+        frame = next(container.decode(best_video(container)))
+        image: Image = frame.to_image()  # type: ignore[no-untyped-call]
         if frame.rotation:
             image = image.rotate(frame.rotation, expand=True)
     image.thumbnail(_THUMBNAIL_SIZE)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ from pahs.video.pixels import frame_of
 from pahs.web.jobs import Preview
 
 if TYPE_CHECKING:
-    from av import VideoFrame
+    from av import VideoFrame, VideoStream
+    from av.container import InputContainer
 
 Planes = tuple[NDArray[np.uint8], ...]
 
@@ -32,6 +33,9 @@ LONGEST = 3000
 """Frames; longer videos are compared by their beginning."""
 _KEY_FRAMES = 12
 """Frames between two that a player can jump to."""
+
+_RUN_UP = 2.0
+"""Seconds before the part where decoding starts."""
 
 
 def stack(
@@ -47,9 +51,9 @@ def stack(
 
     try:
         with whole(target) as partial, av.open(str(before)) as old, av.open(str(after)) as new:
-            rate = new.streams.video[0].average_rate or Fraction(25)
-            aspect = float(new.streams.video[0].sample_aspect_ratio or 1)
-            pairs = zip(_from(_decoded(old), start, rate), _decoded(new), strict=False)
+            shown = best_video(new)
+            rate, aspect = shown.average_rate or Fraction(25), float(shown.sample_aspect_ratio or 1)
+            pairs = zip(_decoded(old, start, rate), _decoded(new), strict=False)
             rate = rate.limit_denominator(1001)
             return _encode(pairs, rate, aspect, partial, target.name, kind, start, stop)
     except av.FFmpegError as error:
@@ -97,28 +101,39 @@ def _encode(
     return Preview(name, kind, frames, float(rate), width, height, slot, start)
 
 
-def _decoded(container: av.container.InputContainer) -> Iterator[VideoFrame]:  # type: ignore[name-defined] # noqa: F821
+def _decoded(
+    container: InputContainer, start: float = 0.0, rate: Fraction = Fraction(25)
+) -> Iterator[VideoFrame]:
+    """Frames shown at `start` seconds after the first one, or later; half a frame earlier counts as there."""
+    stream = best_video(container)
+    stream.thread_type = "AUTO"
+    frames = _all(container, stream)
+    if start <= 0:
+        yield from frames
+        return
+    first = next(frames, None)
+    if first is None or first.time is None:
+        return
+    begin = first.time + start - 0.5 / float(rate)
+    container.seek(max(0, int((begin - _RUN_UP) * 1_000_000)))
+    for frame in _all(container, stream):
+        if frame.time is not None and frame.time >= begin:
+            yield frame
+
+
+def best_video(container: InputContainer) -> VideoStream:
+    """The stream that players show, and that is restored: not a cover picture."""
+    return cast("VideoStream", container.streams.best("video"))
+
+
+def _all(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     import av
 
-    stream = container.streams.best("video")
-    stream.thread_type = "AUTO"
     for packet in container.demux(stream):
         try:
             yield from packet.decode()
         except av.FFmpegError:
-            continue
-
-
-def _from(frames: Iterator[VideoFrame], start: float, rate: Fraction) -> Iterator[VideoFrame]:
-    """Frames shown at `start` seconds after the first one, or later; half a frame earlier counts as there."""
-    first: float | None = None
-    for frame in frames:
-        if frame.time is None or start <= 0:
-            yield frame
-            continue
-        first = frame.time if first is None else first
-        if frame.time - first >= start - 0.5 / rate:
-            yield frame
+            continue  # the result does without this frame as well
 
 
 def _size(frame: VideoFrame, aspect: float) -> tuple[int, int]:

@@ -255,25 +255,25 @@ class Queue:
         return (not row["cancel"], bool(row["held"])) if row else (False, False)
 
     def finish(
-        self, job: Job, result: str, size: int, frames: int, rate: float, warnings: Iterable[str]
+        self,
+        job: Job,
+        result: str,
+        preview: Preview,
+        size: int,
+        frames: int,
+        rate: float,
+        warnings: Iterable[str],
     ) -> bool:
         """The result is there under its final name. False where the job is no longer this run's."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             mine = self._changed(
                 "UPDATE jobs SET state = 'done', stage = '', done = ?, expected = ?, rate = ?, result = ?, "
-                "result_bytes = ?, warnings = ?, finished = ?, held = 0, cancel = 0 "
+                "preview = ?, result_bytes = ?, warnings = ?, finished = ?, held = 0, cancel = 0 "
                 "WHERE id = ? AND claim = ? AND state = 'running'",
                 (
-                    frames,
-                    frames,
-                    rate,
-                    result,
-                    size,
-                    json.dumps(list(warnings)),
-                    time.time(),
-                    job.id,
-                    job.claim,
+                    *(frames, frames, rate, result, _json(preview), size, json.dumps(list(warnings))),
+                    *(time.time(), job.id, job.claim),
                 ),
             )
             if mine:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import anyio
 import anyio.to_thread
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
 
 from pahs.web.jobs import Job
 from pahs.web.queue import Queue
@@ -18,6 +23,7 @@ from pahs.web.settings import Limits, Settings
 from pahs.web.store import UPLOAD
 
 _BLOCK = 2**20
+_PARTING_SECONDS = 2.0
 _TELL_BYTES = 32 * 2**20
 """Bytes between two notes of how much has arrived."""
 
@@ -29,6 +35,24 @@ class Refused(Exception):  # noqa: N818 - an answer
         super().__init__(error)
         self.status = status
         self.error = error
+
+
+class Parting(JSONResponse):
+    """An answer to an upload that is refused while it is sent: at once, and the rest is read for a moment.
+
+    A connection that is closed with bytes unread is reset, and browsers then lose the answer.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with anyio.move_on_after(_PARTING_SECONDS):
+            more = "expect" not in Headers(scope=scope)
+            while more:
+                message = await receive()
+                more = message["type"] == "http.request" and message.get("more_body", False)
+        with suppress(OSError):
+            await send({"type": "http.response.body", "body": b""})
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.deblur import DeblurOptions, deblur
+from pahs.deblur import DeblurOptions, chosen_part, deblur
 from pahs.errors import PahsError, Stopped
 from pahs.files import remove, unfinished
 from pahs.progress import Callback, Progress
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 _IDLE_SECONDS = 0.1
 _PULSE_SECONDS = 0.2
+LOOK_SECONDS = 1.2
+"""Length of the first look."""
+_WORTH_A_LOOK = 3
+"""Times that a video must be longer than its first look to get one."""
 _PATIENCE = 30.0
 """Seconds within which a stopped job must have ended; then the process ends, and the server starts another."""
 
@@ -152,7 +157,7 @@ class Worker:
     def _restore(self, run: Run) -> None:
         from pahs.web.preview import stack
 
-        job, stop = run.job, run.stop
+        job = run.job
         assert job.claim is not None
         folder = self.config.settings.job_folder(job.id)
         source, final = folder / job.source, folder / job.claim
@@ -160,24 +165,56 @@ class Worker:
         try:
             partial.mkdir()
             network = self.network(job.options.model)
-            options = DeblurOptions(encode=job.options.encode(), device=self.config.device)
+            options = DeblurOptions(
+                encode=job.options.encode(),
+                start=job.options.start,
+                end=job.options.end,
+                strength=job.options.strength,
+                device=self.config.device,
+            )
+            self._first_look(run, source, options, network, partial)
             target = partial / f"result{_ending(source)}"
-            report = deblur(source, target, options, network, Callback(run.advance), stop)
+            report = deblur(source, target, options, network, Callback(run.advance), run.stop)
             run.progress = Progress("comparing", report.frames, report.frames)
-            preview = stack(source, target, partial / "preview.mp4", stop=stop)
-            if stop.is_set():
+            start = options.start or 0.0
+            preview = stack(source, target, partial / "preview.mp4", start=start, stop=run.stop)
+            if run.stop.is_set():
                 raise Stopped(f"{job.name}: stopped")
             partial.replace(final)
             preview = preview.moved(f"{job.claim}/{preview.file}")
-            self.queue.show(job, preview)
-            result = f"{job.claim}/{target.name}"
             size = (final / target.name).stat().st_size
-            if self.queue.finish(job, result, size, report.frames, run.rate or report.rate, report.warnings):
+            rate = run.rate or report.rate
+            if self.queue.finish(
+                job, f"{job.claim}/{target.name}", preview, size, report.frames, rate, report.warnings
+            ):
                 clear_runs(folder, self.queue.get(job.id))
             else:
                 remove(final)
         finally:
             remove(partial)
+
+    def _first_look(
+        self, run: Run, source: Path, options: DeblurOptions, network: Deblurrer, partial: Path
+    ) -> None:
+        """Restore the blurriest moment of a longer video first, so that its user sees soon what to expect."""
+        from pahs.web.preview import stack
+
+        job = run.job
+        seconds = (job.facts or {}).get("seconds") or 0.0
+        shown = min(options.end or seconds, seconds) - (options.start or 0.0)
+        if shown < _WORTH_A_LOOK * LOOK_SECONDS:
+            return
+        run.progress = Progress("first look")
+        part = chosen_part(source, replace(options, preview=LOOK_SECONDS))
+        start = float(part.start) if part else 0.0
+        end = float(part.end) if part and part.end is not None else start + LOOK_SECONDS
+        look = partial / f"look{_ending(source)}"
+        advance = Callback(lambda progress: run.advance(Progress("first look")))
+        deblur(source, look, replace(options, start=start, end=end), network, advance, run.stop)
+        name = f"look-{job.claim}.mp4"
+        preview = stack(source, look, partial.with_name(name), "first", start, run.stop)
+        look.unlink()
+        self.queue.show(job, preview)
 
 
 def _ending(source: Path) -> str:
