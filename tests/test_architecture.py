@@ -44,7 +44,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     # What users import.
     "version": ("choices", "errors", "engine", "runtime", "deblur"),
     # One file for each command.
-    "synthesize": ("errors", "files", "levels", "progress", "data", "video"),
+    "synthesize": ("choices", "errors", "files", "levels", "progress", "data", "video"),
     "train": ("errors", "files", "training"),
     "evaluate": (
         *("choices", "errors", "files", "progress"),
@@ -52,9 +52,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "bench": ("errors", "networks", "runtime", "benchmarks", "figures"),
     "demo": ("levels", "progress", "data", "video", "runtime", "deblur", "evaluation.metrics"),
+    # The web page: a queue on disk, a server, and workers that call `deblur`.
+    "web": (
+        *("choices", "errors", "files", "progress", "networks", "runtime", "video"),
+        *("deblur", "inspect", "version"),
+    ),
     "cli": (
         *("choices", "errors", "progress", "video", "data", "runtime", "benchmarks", "figures", "version"),
-        *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench"),
+        *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web"),
     ),
     "__main__": ("cli",),
 }

@@ -22,7 +22,7 @@ from pahs.video.pixels import frame_of
 from pahs.web.jobs import Preview
 
 if TYPE_CHECKING:
-    from av import VideoFrame, VideoStream
+    from av import VideoCodecContext, VideoFrame, VideoStream
     from av.container import InputContainer
 
 Planes = tuple[NDArray[np.uint8], ...]
@@ -34,6 +34,8 @@ LONGEST = 3000
 _KEY_FRAMES = 12
 """Frames between two that a player can jump to."""
 
+_READY = ("yuv420p", "yuvj420p")
+"""Layouts whose samples are taken as they are."""
 _RUN_UP = 2.0
 """Seconds before the part where decoding starts."""
 
@@ -78,8 +80,6 @@ def _encode(
         stream = container.add_stream("libx264", rate=rate, options=options)
         context = stream.codec_context
         context.gop_size, context.pix_fmt, context.time_base = _KEY_FRAMES, "yuv420p", 1 / rate
-        context.colorspace = context.color_primaries = context.color_trc = 1
-        context.color_range = 1
         for pair in islice(pairs, LONGEST):
             if stop is not None and stop.is_set():
                 break
@@ -90,9 +90,10 @@ def _encode(
                 height, width = upper[0].shape
                 slot = -(-height // 16) * 16 + 16
                 context.width, context.height = width, 2 * slot
+                _set_colors(context, pair[1])
             picture = frame_of(_stacked(upper, lower, slot), PixelLayout("yuv420"))
             picture.pts, picture.time_base = frames, 1 / rate
-            picture.colorspace = picture.color_primaries = picture.color_trc = picture.color_range = 1
+            _set_colors(picture, pair[1])
             container.mux(stream.encode(picture))
             frames += 1
         if not frames:
@@ -145,16 +146,23 @@ def _size(frame: VideoFrame, aspect: float) -> tuple[int, int]:
 
 def _picture(frame: VideoFrame, width: int, height: int) -> Planes:
     """Planes of a frame as it is shown: 8 bits, 4:2:0, turned upright."""
-    from av.video.reformatter import ColorRange, Colorspace
-
-    same = frame.reformat(
-        width, height, "yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
-    )
+    same = frame
+    if frame.format.name not in _READY or (frame.width, frame.height) != (width, height):
+        same = frame.reformat(width, height, "yuv420p")
     planes = (
         np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)[:, : plane.width]
         for plane in same.planes
     )
     return tuple(np.rot90(plane, frame.rotation // 90 % 4) for plane in planes)
+
+
+def _set_colors(target: VideoFrame | VideoCodecContext, frame: VideoFrame) -> None:
+    """Say what the samples mean; where the file does not, what players assume from its size, which is other here."""
+    large = frame.width >= 1280 or frame.height > 576
+    known = frame.colorspace not in (0, 2)
+    target.colorspace = frame.colorspace if known else 1 if large else 6
+    target.color_range = 2 if frame.color_range == 2 and frame.format.name in _READY else 1
+    target.color_primaries, target.color_trc = frame.color_primaries, frame.color_trc
 
 
 def _stacked(upper: Planes, lower: Planes, slot: int) -> Planes:

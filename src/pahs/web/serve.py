@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
-import sys
 import threading
 import webbrowser
 from pathlib import Path
@@ -89,10 +89,6 @@ def _make(folder: Path) -> None:
 
 def _take(lock: int, folder: Path) -> None:
     """One server for a folder: the lock ends with the process that holds it, however that ends."""
-    if sys.platform == "win32":
-        return
-    import fcntl
-
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -105,8 +101,7 @@ def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
     except (OSError, OverflowError) as error:
         listener.close()

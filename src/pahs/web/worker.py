@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pahs.deblur import DeblurOptions, chosen_part, deblur
 from pahs.errors import PahsError, Stopped
-from pahs.files import remove, unfinished
+from pahs.files import remove
 from pahs.progress import Callback, Progress
 from pahs.web.child import ChildConfig, end_with_parent, limit_memory
 from pahs.web.jobs import Job
@@ -161,7 +161,7 @@ class Worker:
         assert job.claim is not None
         folder = self.config.settings.job_folder(job.id)
         source, final = folder / job.source, folder / job.claim
-        partial = unfinished(final)
+        partial = folder / f".{job.claim}"
         try:
             partial.mkdir()
             network = self.network(job.options.model)
