@@ -119,6 +119,8 @@ def make_clip(
         if rotation:
             video.set_display_rotation(rotation)
         sound = container.add_stream(audio, rate=16000, layout="mono") if audio else None
+        if audio and audio.startswith("wma"):
+            sound.bit_rate = 64000  # its encoder has no rate of its own
         text = container.add_mux_stream(subtitles, time_base=Fraction(1, 1000)) if subtitles else None
         for stream, language in ((sound, "deu"), (text, "fra")):
             if stream is not None:

@@ -241,7 +241,7 @@ def test_a_video_is_opened_once_and_described_before_its_first_frame(tmp_path, m
         yield from frames
 
     transform(clip.path, tmp_path / "out.mp4", same, encode=LOSSLESS, advance=Callback(told.append))
-    assert opened.count(str(clip.path)) == 1
+    assert opened.count(f"file:{clip.path}") == 1
 
 
 def test_a_change_reaches_the_file_and_progress_counts(tmp_path):

@@ -13,6 +13,7 @@ Codec = Literal["auto", "h264", "hevc", "vp9", "ffv1"]
 EncoderSpeed = Literal[
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"
 ]
+Sound = Literal["auto", "copy", "encode"]
 Layout = Literal["gopro", "dvd", "reds", "bsd", "pairs"]
 """How a dataset's folder is arranged."""
 AnyLayout = Literal["auto", Layout]
@@ -59,9 +60,13 @@ class EncodeOptions:
     """Speed against size, in the words of x264. A GPU restores faster than slower presets encode."""
     lossless: bool = False
     """Keep every sample exactly; files get many times larger."""
+    sound: Sound = "auto"
+    """auto: taken over as it is, encoded anew only where not even .mkv can hold it, and said. copy: refused instead.
+    encode: encoded anew wherever the output cannot hold it."""
 
     def __post_init__(self) -> None:
         check_choice("codec", self.codec, Codec)
         check_choice("preset", self.preset, EncoderSpeed)
+        check_choice("sound", self.sound, Sound)
         if self.crf is not None and not 0 <= self.crf <= 63:
             raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")

@@ -164,8 +164,9 @@ class _Trial:
 
 
 def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
-    """Open the output in a folder of its own, with all streams, and throw it away."""
-    from pahs.video import VideoReader, VideoWriter
+    """Write the start of the output in a folder of its own, with all streams, and throw it away."""
+    from pahs.video import VideoReader
+    from pahs.video.trial import try_output
 
     if not isinstance(reader, VideoReader):
         return _Trial(
@@ -177,10 +178,9 @@ def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / output.name
         try:
-            writer = VideoWriter(trial, reader.info, encode, reader)
-            writer.abort()
-            kept, encoder, layout = writer.copied, writer.encoder, writer.layout
-            notes += writer.warnings
+            tried = try_output(reader, trial, encode)
+            kept, encoder, layout = tried.kept, tried.encoder, tried.layout
+            notes += [*tried.warnings, *tried.losses]
         except PahsError as error:
             refused = str(error).replace(str(trial), str(output))
     lost = tuple(x for x in notes if any(word in x for word in ("not kept", "dropped", "cannot store")))
@@ -208,7 +208,7 @@ def _words(stream: StreamInfo) -> str:
 
 def _facts(reader: VideoReader) -> Iterator[str]:
     """What the writer takes over besides streams."""
-    from pahs.video.writer import STALE_TAGS
+    from pahs.video.copies import STALE_TAGS
 
     info = reader.info
     yield "when each frame is shown"

@@ -114,7 +114,9 @@ class PartReader(VideoReader):
         least = 2 if self.container.streams.subtitles else "mpeg" in self.container.format.name
         for seconds in _RUN_UP[least:]:
             with suppress(av.FFmpegError, OSError):
-                self.container.seek(round((time - seconds) / self.info.time_base), stream=self.stream)
+                asked = time - seconds - self._timeline.start
+                self.container.seek(round(asked / self.info.time_base), stream=self.stream)
+                self._timeline.forget()
                 rest = self._decode()
                 items, frame = self._first(rest)
                 if frame is not None and self._time(frame) <= time + _TOLERANCE:

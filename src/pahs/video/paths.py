@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pahs.choices import VIDEO_SUFFIXES
 from pahs.errors import PahsError
+from pahs.video.copies import fits_into
 from pahs.video.images import images_in, refuse_single_image
-from pahs.video.writer import fits_into
 
 # Containers that hold today's codecs together with exact times and rotation.
 _KEPT = {".mp4", ".m4v", ".mov", ".mkv"}

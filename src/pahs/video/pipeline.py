@@ -21,6 +21,7 @@ from pahs.video.cut import Part, open_source
 from pahs.video.frames import FrameSink, FrameSource, VideoInfo
 from pahs.video.images import ImageFolderWriter, refuse_single_image
 from pahs.video.reader import VideoReader
+from pahs.video.trial import try_output
 from pahs.video.writer import VideoWriter
 
 _QUEUE = 8
@@ -84,6 +85,7 @@ def transform(
     source = open_source(src, part)
     try:
         _make_parent(dst)
+        lost = try_output(source, dst, encode).losses if isinstance(source, VideoReader) else ()
         sink = _open_sink(dst, source, encode)
     except BaseException:
         source.close()
@@ -99,7 +101,7 @@ def transform(
     finally:
         sink.abort()
         source.close()
-    warnings = list(source.warnings) + list(sink.warnings)
+    warnings = [*source.warnings, *sink.warnings, *lost]
     if source.lost:
         warnings.append(f"{src.name}: {source.lost} damaged or missing frames were left out")
     return TransformReport(dst, frames, source.lost, time.perf_counter() - start, tuple(warnings))

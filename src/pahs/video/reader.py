@@ -15,6 +15,7 @@ from pahs.video.frames import Frame, FrameSource, VideoInfo
 from pahs.video.opening import open_video
 from pahs.video.pixels import has_alpha, layout_of, planes_of
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
+from pahs.video.timeline import Timeline
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from av.stream import Stream
 
 _INTERLACED = {2, 3, 4, 5}
+_AHEAD_FEWEST, _AHEAD_MOST, _AHEAD_BYTES = 3, 24, 1 << 28
+"""How far `ahead` reads: so many frames, or more until sound has come, in so many bytes."""
+_FASTEST = 1000
+"""Frames per second above which a file's rate is taken for the tick of its clock."""
 
 
 class VideoReader(FrameSource):
@@ -43,6 +48,7 @@ class VideoReader(FrameSource):
             self.stream = _video_stream(self.container, self.path)
             self._expected = _expected_frames(self.container, self.stream)
             self._expected_end = _expected_end(self.container, self.stream)
+            self._timeline = Timeline(self.container, self.stream)
             # Only a frame knows its colours and rotation for sure; what comes up to the first one is kept for `items`.
             rest, ahead = self._decode(), []
             for item in rest:
@@ -56,6 +62,8 @@ class VideoReader(FrameSource):
             self.container.close()
             raise
         self._decoded: Iterator[VideoFrame | Packet[Stream]] = chain(ahead, rest)
+        self._converted = self._convert_all()
+        self._ahead: list[Frame | Packet[Stream]] = []
 
     def close(self) -> None:
         self.container.close()
@@ -73,6 +81,30 @@ class VideoReader(FrameSource):
         return max(self._failed, self._expected - self._yielded, missing if missing > 1 else 0)
 
     def items(self) -> Iterator[Frame | Packet[Stream]]:
+        ahead, self._ahead = self._ahead, []
+        return chain(ahead, self._converted)
+
+    def ahead(self) -> list[Frame | Packet[Stream]]:
+        """The first frames, and the packets up to there; `items` yields them all the same.
+
+        It reads until sound has come too, as far as little memory allows.
+        """
+        silent = {s.index for s in self.container.streams.audio}
+        frames = held = 0
+        rest = iter(self._converted if not self._ahead else ())
+        while held < _AHEAD_BYTES and (frames < _AHEAD_FEWEST or (silent and frames < _AHEAD_MOST)):
+            item = next(rest, None)
+            if item is None:
+                break
+            self._ahead.append(item)
+            if isinstance(item, Frame):
+                frames += 1
+                held += sum(plane.nbytes for plane in item.planes)
+            else:
+                silent.discard(item.stream.index)
+        return self._ahead
+
+    def _convert_all(self) -> Iterator[Frame | Packet[Stream]]:
         import av
 
         last: int | None = None
@@ -90,6 +122,8 @@ class VideoReader(FrameSource):
         if has_alpha(frame.format):
             self.warnings.append(f"{self.path.name}: transparency (alpha) is dropped")
         self.warnings += [f"{self.path.name}: {loss}" for loss in not_kept(frame)]
+        if self._timeline.start:
+            self._note(f"times below zero were moved up by {float(self._timeline.start):.3f} s")
         info = _info(self.path, self.container, self.stream, frame)
         if info.field_order in _INTERLACED:
             self.warnings.append(f"{self.path.name}: interlaced; both fields are treated as one picture")
@@ -107,6 +141,9 @@ class VideoReader(FrameSource):
             except av.FFmpegError:
                 self._failed += 1
                 return
+            self._timeline.apply(packet)
+            if self._timeline.joined:
+                self._note("time stamps start afresh in the middle; the parts were put one after the other")
             if packet.stream.index != self.stream.index:
                 if packet.size:
                     yield packet
@@ -128,12 +165,12 @@ class VideoReader(FrameSource):
         if pts is None:
             pts = 0 if last is None else last + step
         elif last is not None and pts <= last:
-            self._note_repaired_time()
+            self._note("presentation times that do not increase were moved to the next free one")
             pts = last + 1
         return Frame(planes_of(frame, info.pixels), pts, info.time_base, frame.duration or None)
 
-    def _note_repaired_time(self) -> None:
-        note = f"{self.path.name}: presentation times that do not increase were moved to the next free one"
+    def _note(self, what: str) -> None:
+        note = f"{self.path.name}: {what}"
         if note not in self.warnings:
             self.warnings.append(note)
 
@@ -157,7 +194,7 @@ def _video_stream(container: InputContainer, path: Path) -> VideoStream:
 def _info(path: Path, container: InputContainer, stream: VideoStream, frame: VideoFrame) -> VideoInfo:
     codec = stream.codec_context.name
     matrix = display_matrix(frame)
-    rate = stream.average_rate or stream.guessed_rate or Fraction(25)
+    rate = _rate(stream, frame)
     time_base = stream.time_base or 1 / rate
     info = VideoInfo(
         path=path,
@@ -181,6 +218,12 @@ def _info(path: Path, container: InputContainer, stream: VideoStream, frame: Vid
         audio_streams=len(container.streams.audio),
     )
     return replace(info, frame_count=_frame_count(container, stream, info))
+
+
+def _rate(stream: VideoStream, frame: VideoFrame) -> Fraction:
+    shown = (frame.duration or 0) * (stream.time_base or Fraction(0))
+    known = [stream.average_rate, stream.guessed_rate, 1 / shown if shown else None]
+    return next((Fraction(rate) for rate in known if rate and rate <= _FASTEST), Fraction(25))
 
 
 def _expected_frames(container: InputContainer, stream: VideoStream) -> int:

@@ -1,0 +1,49 @@
+"""Sound that no container of ours can hold as it is, encoded anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from av import AudioStream, Packet
+    from av.container import OutputContainer
+    from av.stream import Stream
+
+_ENCODERS = {"matroska": "flac", "nut": "flac", "webm": "libopus", "ogg": "flac", "mpeg": "mp2", "vob": "mp2"}
+_BIT_RATE = 160_000
+"""Bits per second and channel for encoders that lose something: more than a listener can tell."""
+
+
+class SoundEncoder:
+    """One stream of sound on its way from its decoder into an encoder of the output."""
+
+    def __init__(self, container: OutputContainer, source: AudioStream) -> None:
+        import av
+
+        context = source.codec_context
+        self.codec = _ENCODERS.get(container.format.name, "aac")
+        rate, known = context.sample_rate, av.Codec(self.codec, "w").audio_rates
+        if known and rate not in known:
+            rate = min((r for r in known if r > rate), default=max(known))
+        self.target = cast("AudioStream", container.add_stream(self.codec, rate=rate))
+        self.target.layout = "mono" if context.layout.nb_channels == 1 else "stereo"
+        if self.codec == "flac":
+            self.target.layout = context.layout.name
+        else:
+            self.target.bit_rate = _BIT_RATE * self.target.layout.nb_channels
+        self._source = source
+        # The trial before the work has used the same decoder.
+        context.flush_buffers()
+
+    def put(self, packet: Packet[Stream] | None) -> list[Packet[Stream]]:
+        """The packets of the new stream that are ready; what does not decode is left out."""
+        import av
+
+        try:
+            frames = self._source.decode(cast("Packet[AudioStream] | None", packet))
+            return [p for frame in frames for p in self.target.encode(frame)]
+        except (av.FFmpegError, ValueError):
+            return []
+
+    def finish(self) -> list[Packet[Stream]]:
+        return [*self.put(None), *self.target.encode(None)]

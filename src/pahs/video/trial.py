@@ -1,0 +1,134 @@
+"""Before the work: the output's first moments, written to a trial file, finished, and opened again.
+
+What the muxer, the encoder or the disk refuses is refused before the first frame is restored, and what the container
+drops without a word is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pahs.choices import EncodeOptions
+from pahs.errors import PahsError
+from pahs.files import Partial, remove
+from pahs.video.copies import clone
+from pahs.video.frames import UNSPECIFIED, Frame, VideoInfo
+from pahs.video.opening import open_video
+from pahs.video.output import OutputFile, user_errors
+from pahs.video.reader import VideoReader
+
+if TYPE_CHECKING:
+    from av import VideoFrame, VideoStream
+    from av.container import InputContainer
+
+_FRAMES = 3
+"""Frames that the trial file gets: enough for an encoder that looks ahead, few enough for one second."""
+# Tags about how a file is stored; another container says it in another way.
+_TECHNICAL = {"handler_name", "vendor_id", "language", "timecode", "creation_time", "filename", "mimetype"}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What became of the first moments."""
+
+    encoder: str
+    """FFmpeg's name of it."""
+    layout: str
+    """FFmpeg's name of the layout in which samples are stored."""
+    kept: frozenset[int]
+    """Which streams of the source are kept besides the pictures, by their number there."""
+    warnings: tuple[str, ...]
+    """What the job will say too."""
+    losses: tuple[str, ...]
+    """What the container drops without a word, each in one line."""
+
+
+def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -> Trial:
+    """Write the start of the source to a trial file as the job will, or refuse."""
+    with user_errors(path):
+        partial = Partial(path)
+    output = None
+    try:
+        output = OutputFile(partial.path, path, source.info, options or EncodeOptions(), source)
+        frames = 0
+        for item in source.ahead():
+            if not isinstance(item, Frame):
+                output.copy(clone(item))
+            elif frames < _FRAMES:
+                output.encode(output.picture(item))
+                frames += 1
+        output.finish()
+        losses = _read_back(partial.path, path, source)
+        return Trial(output.encoder, output.layout, output.kept, tuple(output.warnings), tuple(losses))
+    finally:
+        remove(partial.path)
+        if output is not None:
+            output.abandon()
+        partial.discard()
+
+
+def _read_back(file: Path, path: Path, source: VideoReader) -> list[str]:
+    import av
+
+    try:
+        with open_video(file) as back:
+            video = back.streams.best("video")
+            if not isinstance(video, av.VideoStream):
+                raise PahsError(
+                    f"{path}: players find no video in what this container holds; use an .mkv output"
+                )
+            frame = next(back.decode(video), None)
+            if frame is None or (frame.width, frame.height) != (source.info.width, source.info.height):
+                raise PahsError(
+                    f"{path}: players cannot decode what this container holds; use an .mkv output"
+                )
+            losses = [*_lost_tags(source, back, video), *_lost_facts(source.info, video, frame)]
+            if source.chapters() and not back.chapters():
+                losses.append("chapters are not kept")
+            return [f"{path.name}: {loss}" for loss in losses]
+    except (av.FFmpegError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PahsError(
+            f"{path}: what is written here cannot be opened again ({reason}); use an .mkv output"
+        ) from None
+
+
+def _lost_tags(source: VideoReader, back: InputContainer, video: VideoStream) -> Iterator[str]:
+    before, after = _tags(source.container.metadata), _tags(back.metadata)
+    lost = [key for key, value in before.items() if after.get(key) != value]
+    if lost:
+        yield f"tags are not kept: {', '.join(sorted(lost))}"
+    timecode = source.stream.metadata.get("timecode", source.container.metadata.get("timecode"))
+    if timecode and timecode not in (
+        _lower(video.metadata).get("timecode"),
+        _lower(back.metadata).get("timecode"),
+    ):
+        yield f"the time code {timecode} is not kept"
+
+
+def _lost_facts(info: VideoInfo, video: VideoStream, frame: VideoFrame) -> Iterator[str]:
+    aspect = video.sample_aspect_ratio or Fraction(1)
+    if (info.sample_aspect_ratio or 1) != aspect:
+        yield f"the sample aspect ratio {info.sample_aspect_ratio or 1} is not kept"
+    described = {
+        "matrix": (info.matrix, frame.colorspace),
+        "primaries": (info.primaries, frame.color_primaries),
+        "transfer": (info.transfer, frame.color_trc),
+    }
+    lost = [name for name, (before, after) in described.items() if before not in (UNSPECIFIED, 0, after)]
+    if lost:
+        yield f"colour description is not kept: {', '.join(lost)}"
+
+
+def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
+    from pahs.video.copies import STALE_TAGS
+
+    return {k: v for k, v in _lower(metadata).items() if k not in STALE_TAGS | _TECHNICAL}
+
+
+def _lower(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {key.lower(): value for key, value in metadata.items()}
