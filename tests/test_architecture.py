@@ -20,7 +20,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "files": ("errors",),
     # Rooms that know nothing of each other. The only kernels that video uses are copies to and from a GPU.
     "kernels": ("errors", "files"),
-    "networks": ("kernels.ops",),
+    "networks": ("configs", "kernels.ops"),
     "video": ("choices", "errors", "files", "levels", "progress", "kernels.streams"),
     "data": ("choices", "errors", "files", "levels"),
     "evaluation.metrics": (),

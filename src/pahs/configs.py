@@ -15,6 +15,14 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 T = TypeVar("T")
 
 
+def at_least(least: int, config: object, *names: str, section: str = "") -> None:
+    """Refuse values of a dataclass below `least`; a section's name and a dot go before theirs in the message."""
+    for name in names:
+        value = getattr(config, name)
+        if value < least:
+            raise ValueError(f"{section}{name} is {value}; it must be {least} or more")
+
+
 def build(cls: type[T], data: Mapping[str, Any], where: str = "") -> T:
     """An instance of the dataclass `cls` from a mapping, nested dataclasses included."""
     hints = get_type_hints(cls)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.pahs import EXTRACT_HALO, RECONSTRUCT_HALO, extractor, reconstructor
@@ -40,8 +41,7 @@ class ARVoConfig:
     """Add the reference frame to the output: the network learns what to change."""
 
     def __post_init__(self) -> None:
-        if self.width < 6:
-            raise ValueError(f"width is {self.width}; it must be 6 or more")
+        at_least(6, self, "width")
 
     def build(self) -> ARVo:
         return ARVo(self)

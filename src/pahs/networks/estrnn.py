@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import conv, double
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 
@@ -41,8 +42,7 @@ class ESTRNNConfig:
     def __post_init__(self) -> None:
         if self.width < 2 or self.width % 2:
             raise ValueError(f"width is {self.width}; it must be even, 2 or more")
-        if self.blocks < 1:
-            raise ValueError(f"blocks is {self.blocks}; it must be 1 or more")
+        at_least(1, self, "blocks")
 
     def build(self) -> ESTRNN:
         return ESTRNN(self)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import conv, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.ifirnn import DECODER_HALO, ENCODER_HALO, decoder, encoder
@@ -41,9 +42,7 @@ class LSTMConfig:
     """PPRNN and SNLA on h before the gates; None: the plain LSTM."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "blocks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        at_least(1, self, "width", "blocks")
         if self.kernel < 1 or self.kernel % 2 == 0:
             raise ValueError(f"kernel is {self.kernel}; it must be odd")
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.kernels import ops
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
@@ -49,10 +50,8 @@ class PAHSConfig:
     """PPRNN and SNLA."""
 
     def __post_init__(self) -> None:
-        if self.width < 6:
-            raise ValueError(f"width is {self.width}; it must be 6 or more")
-        if self.look_ahead < 0:
-            raise ValueError(f"look_ahead is {self.look_ahead}; it must be 0 or more")
+        at_least(6, self, "width")
+        at_least(0, self, "look_ahead")
 
     @property
     def hidden(self) -> int:

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import conv
 from pahs.networks.contract import Tensors
 from pahs.networks.sampling import cost_volume, warp, widen
@@ -42,8 +43,7 @@ class PWCConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.narrow <= min(PYRAMID):
             raise ValueError(f"narrow is {self.narrow}; it must lie between 1 and {min(PYRAMID)}")
-        if self.reach < 1:
-            raise ValueError(f"reach is {self.reach}; it must be 1 or more")
+        at_least(1, self, "reach")
 
     def build(self) -> PWCNet:
         return PWCNet(self)

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import ResidualBlock, conv, double
 from pahs.networks.contract import Contract, Deblurrer, Tensors
 from pahs.networks.pwcnet import PWCConfig
@@ -44,10 +45,7 @@ class TSPConfig:
     """PWC-Net."""
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"width is {self.width}; it must be 1 or more")
-        if self.blocks < 1:
-            raise ValueError(f"blocks is {self.blocks}; it must be 1 or more")
+        at_least(1, self, "width", "blocks")
 
     def build(self) -> TSP:
         return TSP(self)

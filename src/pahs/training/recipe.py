@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pahs.choices import AnyLayout, Device, Kind, Split
+from pahs.configs import at_least
 from pahs.data.synthesis_config import SynthesisConfig
 from pahs.networks import PRESETS, ModelConfig
 from pahs.training.losses import LossKind
@@ -18,12 +19,6 @@ from pahs.training.losses import LossKind
 def need(ok: bool, message: str) -> None:
     if not ok:
         raise ValueError(message)
-
-
-def at_least(low: int, name: str, section: object, *keys: str) -> None:
-    for key in keys:
-        value = getattr(section, key)
-        need(value >= low, f"{name}.{key} is {value}; use {low} or more")
 
 
 @dataclass(frozen=True)
@@ -68,8 +63,8 @@ class DataSection:
     def __post_init__(self) -> None:
         need(self.frames >= 2, f"data.frames is {self.frames}; a recurrence needs 2 or more")
         need(self.size >= 16 and self.size % 16 == 0, f"data.size is {self.size}; use a multiple of 16")
-        at_least(0, "data", self, "workers", "streams")
-        at_least(1, "data", self, "textures")
+        at_least(0, self, "workers", "streams", section="data.")
+        at_least(1, self, "textures", section="data.")
         need(
             self.kind == "generated" or self.root != "",
             f'data.root is missing; data.kind = "{self.kind}" needs it',
@@ -106,7 +101,7 @@ class OptimSection:
         need(all(0 <= b < 1 for b in self.betas), f"optim.betas are {self.betas}; each must be in [0, 1)")
         need(0 <= self.ema < 1, f"optim.ema is {self.ema}; it must be in [0, 1)")
         need(self.eps > 0, f"optim.eps is {self.eps}; it must be above 0")
-        at_least(0, "optim", self, "clip", "weight_decay", "frequency_weight")
+        at_least(0, self, "clip", "weight_decay", "frequency_weight", section="optim.")
 
 
 @dataclass(frozen=True)
@@ -123,7 +118,7 @@ class ScheduleSection:
     factor: float = 0.5
 
     def __post_init__(self) -> None:
-        at_least(0, "schedule", self, "warmup_steps")
+        at_least(0, self, "warmup_steps", section="schedule.")
         need(0 <= self.final <= 1, f"schedule.final is {self.final}; it must be in [0, 1]")
         need(self.factor > 0, f"schedule.factor is {self.factor}; it must be above 0")
 
@@ -145,7 +140,7 @@ class StatesSection:
     """The same after the last pass, before the sweep that counts."""
 
     def __post_init__(self) -> None:
-        need(self.warm_passes >= 0, f"states.warm_passes is {self.warm_passes}; use 0 or more")
+        at_least(0, self, "warm_passes", section="states.")
         for name in ("reset", "counted_reset"):
             value = getattr(self, name)
             need(0 <= value <= 1, f"states.{name} is {value}; it must be in [0, 1]")
@@ -194,9 +189,9 @@ class TrainSection:
     """Steps in a row whose loss or gradient is not finite before the run stops; such steps change nothing."""
 
     def __post_init__(self) -> None:
-        at_least(1, "train", self, "batch", "log_steps", "max_bad_steps")
-        at_least(0, "train", self, "steps", "epochs", "max_minutes")
-        at_least(0, "train", self, "checkpoint_minutes", "checkpoint_steps", "report_seconds")
+        at_least(1, self, "batch", "log_steps", "max_bad_steps", section="train.")
+        at_least(0, self, "steps", "epochs", "max_minutes", section="train.")
+        at_least(0, self, "checkpoint_minutes", "checkpoint_steps", "report_seconds", section="train.")
         ends = self.steps or self.epochs or self.max_minutes
         need(bool(ends), "the run has no end; set train.steps, train.epochs or train.max_minutes")
         need(not (self.steps and self.epochs), "train.steps and train.epochs are both set; keep one of them")
@@ -226,8 +221,8 @@ class ValidationSection:
     """Clips drawn as pictures: blurry, output, sharp."""
 
     def __post_init__(self) -> None:
-        at_least(0, "validation", self, "every")
-        at_least(1, "validation", self, "clips", "frames")
+        at_least(0, self, "every", section="validation.")
+        at_least(1, self, "clips", "frames", section="validation.")
         need(self.size >= 0 and self.size % 16 == 0, f"validation.size is {self.size}; use a multiple of 16")
         need(0 < self.hold_out < 1, f"validation.hold_out is {self.hold_out}; it must be between 0 and 1")
 
