@@ -58,7 +58,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("deblur", "inspect", "version"),
     ),
     "cli": (
-        *("choices", "errors", "progress", "video", "data", "runtime", "benchmarks", "figures", "version"),
+        *("choices", "errors", "progress", "video", "data", "runtime", "evaluation.options", "benchmarks"),
+        *("figures", "version"),
         *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web"),
     ),
     "__main__": ("cli",),

@@ -20,6 +20,7 @@ from pahs.errors import PahsError
 from pahs.evaluate import EvaluateOptions, evaluate, markdown_table, read_json, run, write_json
 from pahs.evaluation.flops import CLIP, flops_per_frame, parameters
 from pahs.evaluation.metrics import PSNR_CAP, psnr, ssim
+from pahs.evaluation.options import EvaluateTask
 from pahs.evaluation.protocol import REPLACE_PERIOD, passes
 from pahs.networks import PAHSConfig
 from pahs.networks.contract import Contract, Deblurrer, Tensors
@@ -465,19 +466,14 @@ def test_command_scores_a_weights_file(
 ) -> None:
     torch.manual_seed(0)
     weights.save(PAHSConfig(width=12, global_skip=True).build(), tmp_path / "tiny.safetensors")
-    result = run(
-        str(tmp_path / "tiny.safetensors"),
-        root,
-        json_file=tmp_path / "r.json",
-        markdown_file=tmp_path / "r.md",
-        strips=tmp_path / "strips",
-        limit=3,
-        device="cpu",
-        precision="fp32",
-        quiet=True,
+    task = EvaluateTask(
+        root, markdown=tmp_path / "r.md", strips=tmp_path / "strips", device="cpu", precision="fp32"
     )
+    network, options = str(tmp_path / "tiny.safetensors"), EvaluateOptions(limit=3)
+    run(task, network, options, json_file=tmp_path / "r.json", quiet=True)
+    result = read_json(tmp_path / "r.json")
     printed = capsys.readouterr().out
-    assert printed == (tmp_path / "r.md").read_text() == markdown_table(read_json(tmp_path / "r.json"))
+    assert printed == (tmp_path / "r.md").read_text() == markdown_table(result)
     assert result.model.name == "tiny.safetensors"
     assert result.model.flops_per_frame > 1e6
     assert len(list((tmp_path / "strips").iterdir())) == 2

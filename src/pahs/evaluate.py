@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 
 from pahs import __version__
-from pahs.choices import AnyLayout, Kind, Split
 from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
-from pahs.evaluation.long import LongScore, films, long_table, score_long, write_long_json
-from pahs.evaluation.protocol import EvaluateOptions, Take
+from pahs.evaluation.long import films, long_table, score_long, write_long_json
+from pahs.evaluation.options import EvaluateOptions, EvaluateTask
+from pahs.evaluation.protocol import Take
 from pahs.evaluation.report import Evaluation, ModelFacts, markdown_table, read_json, write_json
 from pahs.evaluation.score import SequenceScore, score
 from pahs.files import write_whole
@@ -83,79 +83,56 @@ def evaluate(
 
 
 def run(
-    model: str,
-    data: Path,
-    *,
-    layout: AnyLayout = "auto",
-    split: Split | None = "test",
-    kind: Kind = "blur",
+    task: EvaluateTask,
+    model: str = "auto",
+    options: EvaluateOptions = EvaluateOptions(),  # noqa: B008
     json_file: Path | None = None,
-    markdown_file: Path | None = None,
-    strips: Path | None = None,
-    look_ahead: int | None = None,
-    every_second: bool = False,
-    replace_neighbour: bool = False,
-    limit: int | None = None,
-    device: str = "auto",
-    precision: str = "auto",
-    overwrite: bool = False,
     quiet: bool = False,
-) -> Evaluation:
+) -> None:
     """`pahs evaluate`: score a model by name or file, write what was asked for, and print the table."""
-    options = EvaluateOptions(look_ahead, every_second, replace_neighbour, limit)
-    dataset = open_dataset(data, layout, split, kind)
-    name = default_model(choose_device(device)) if model == "auto" else model
-    network = load(name, device, precision)
-    result = evaluate(
-        network,
-        dataset,
-        options,
-        name=Path(name).name,
-        json_file=json_file,
-        strips=strips,
-        overwrite=overwrite,
-        quiet=quiet,
-    )
-    table = markdown_table(result)
-    if markdown_file:
-        write_whole(markdown_file, lambda partial: partial.write_text(table, encoding="utf-8"))
+    dataset = None if task.data is None else open_dataset(task.data, task.layout, task.split, task.kind)
+    path = default_model(choose_device(task.device)) if model == "auto" else model
+    precision = "fp32" if task.long and task.precision == "auto" else task.precision
+    network, name = load(path, task.device, precision), Path(path).name
+    if dataset is None or task.long:
+        table = long(network, name, dataset, task, json_file)
+    else:
+        result = evaluate(
+            network,
+            dataset,
+            options,
+            name=name,
+            json_file=json_file,
+            strips=task.strips,
+            overwrite=task.overwrite,
+            quiet=quiet,
+        )
+        table = markdown_table(result)
+    if task.markdown:
+        write_whole(task.markdown, lambda partial: partial.write_text(table, encoding="utf-8"))
     print(table, end="")
-    return result
 
 
-def run_long(
-    model: str,
-    data: Path | None = None,
-    layout: AnyLayout = "auto",
-    split: Split | None = "test",
-    kind: Kind = "blur",
-    frames: int = 1000,
-    size: tuple[int, int] = (96, 64),
-    json_file: Path | None = None,
-    device: str = "auto",
-    precision: str = "auto",
-) -> list[LongScore]:
-    """`pahs evaluate --long`: compare long sweeps with short ones, and print the table.
+def long(
+    network: Deblurrer, name: str, dataset: PairedDataset | None, task: EvaluateTask, json_file: Path | None
+) -> str:
+    """`pahs evaluate --long`: compare long sweeps with short ones; returns the table.
 
     In float32 unless a precision is asked for: half precision would add its own rounding.
     """
-    dataset = None if data is None else open_dataset(data, layout, split, kind)
-    name = default_model(choose_device(device)) if model == "auto" else model
-    network = load(name, device, "fp32" if precision == "auto" else precision)
-    name, (width, height), multiple = Path(name).name, size, network.contract.multiple_of
-    if min(size) < max(16, network.contract.min_size) or width % multiple or height % multiple:
+    (width, height), multiple = task.size, network.contract.multiple_of
+    if min(task.size) < max(16, network.contract.min_size) or width % multiple or height % multiple:
         raise PahsError(f"--size {width} {height}: use multiples of {multiple}, 16 or more")
     scores = []
     with bar(name, None) as advance:
         for film, clip in films(width, height, dataset):
-            scores.append(score_long(network, film, clip, frames))
-            advance(frames)
+            scores.append(score_long(network, film, clip, task.frames))
+            advance(task.frames)
     weight = next(network.parameters())
     conditions = f"{_PRECISIONS[weight.dtype]} on {device_name(weight.device)}, {width}x{height}"
     if json_file:
         write_long_json(json_file, name, conditions, scores)
-    print(long_table(name, conditions, scores), end="")
-    return scores
+    return long_table(name, conditions, scores)
 
 
 def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, name: str) -> ModelFacts:

@@ -8,16 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pahs.benchmarks.options import BenchConfig, Task
-from pahs.choices import AnyLayout, Kind, Split
 from pahs.cli.options import (
     DeviceOption,
     JsonOption,
     ModelOption,
-    PrecisionOption,
     SetOption,
     app,
 )
-from pahs.errors import PahsError
+from pahs.evaluation.options import EvaluateOptions, EvaluateTask
 
 
 @app.command
@@ -112,65 +110,21 @@ def curves(
 @app.command
 def evaluate(
     *,
-    data: Annotated[Path | None, Parameter(help="Folder of blurry and sharp frames.")] = None,
+    task: Annotated[EvaluateTask | None, Parameter(name="*", negative="")] = None,
     model: ModelOption = "auto",
-    layout: Annotated[AnyLayout, Parameter(help="auto recognises it by looking.")] = "auto",
-    split: Split = "test",
-    kind: Annotated[Kind, Parameter(help="Which of GOPRO's blurry versions.")] = "blur",
+    options: Annotated[EvaluateOptions, Parameter(name="*", negative="")] = EvaluateOptions(),  # noqa: B008
     json_file: Annotated[
-        Path | None, Parameter(name="--json", help="Write every number here; a stopped run goes on from it.")
+        Path | None,
+        Parameter(name="--json", help="Write every number here; a stopped run continues from it."),
     ] = None,
-    markdown: Annotated[Path | None, Parameter(help="Write the table here.")] = None,
-    strips: Annotated[Path | None, Parameter(help="Write comparison pictures into this folder.")] = None,
-    look_ahead: Annotated[
-        int | None,
-        Parameter(help="Exactly so many future frames, on every device; 19: the paper's protocol."),
-    ] = None,
-    every_second: Annotated[
-        bool, Parameter(negative="", help="Leave out every second frame: large motion.")
-    ] = False,
-    replace_neighbour: Annotated[
-        bool,
-        Parameter(negative="", help="The frame before the scored one is sharp, all others blurry: slow."),
-    ] = False,
-    limit: Annotated[int | None, Parameter(help="Frames of each sequence.")] = None,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
-    overwrite: Annotated[bool, Parameter(negative="", help="Replace a --json file of another run.")] = False,
-    long: Annotated[
-        bool, Parameter(negative="", help="Compare long sweeps with short ones instead; needs no --data.")
-    ] = False,
-    frames: Annotated[int, Parameter(help="With --long: frames of each film.")] = 1000,
-    size: Annotated[tuple[int, int], Parameter(help="With --long: their width and height.")] = (96, 64),
 ) -> None:
     """Score a model on blurry and sharp frames: PSNR and SSIM, with those of the blurry input.
 
     Per frame on RGB rounded to 8 bits; means per sequence and over all frames are both printed.
     """
-    from pahs.evaluate import run, run_long
+    from pahs.evaluate import run
 
-    if long:
-        run_long(model, data, layout, split, kind, frames, size, json_file, device, precision)
-        return
-    if data is None:
-        raise PahsError("--data is missing: name a folder of blurry and sharp frames, or use --long")
-    run(
-        model,
-        data,
-        layout=layout,
-        split=split,
-        kind=kind,
-        json_file=json_file,
-        markdown_file=markdown,
-        strips=strips,
-        look_ahead=look_ahead,
-        every_second=every_second,
-        replace_neighbour=replace_neighbour,
-        limit=limit,
-        device=device,
-        precision=precision,
-        overwrite=overwrite,
-    )
+    run(task or EvaluateTask(), model, options, json_file)
 
 
 @app.command

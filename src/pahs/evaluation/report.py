@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pahs import configs
 from pahs.errors import PahsError
-from pahs.evaluation.protocol import EvaluateOptions
+from pahs.evaluation.options import EvaluateOptions
 from pahs.evaluation.score import Means, SequenceScore, means
 from pahs.files import write_whole
 from pahs.networks.contract import Family

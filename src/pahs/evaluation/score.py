@@ -15,7 +15,8 @@ from torch import Tensor
 
 from pahs.engine import stream
 from pahs.evaluation.metrics import capped, flicker, mean_psnr, psnr, ssim
-from pahs.evaluation.protocol import EvaluateOptions, Take
+from pahs.evaluation.options import EvaluateOptions
+from pahs.evaluation.protocol import Take
 from pahs.evaluation.strips import Strip
 from pahs.networks.contract import Deblurrer
 from pahs.progress import Advance

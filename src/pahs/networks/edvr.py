@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import ResidualBlock, conv, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.sampling import DeformableConv, remember, timeline
@@ -49,8 +50,7 @@ class EDVRConfig:
     def __post_init__(self) -> None:
         if self.groups < 1 or self.width < 1 or self.width % self.groups:
             raise ValueError(f"width is {self.width}; it must be a multiple of groups, {self.groups}")
-        if self.reach < 1:
-            raise ValueError(f"reach is {self.reach}; it must be 1 or more")
+        at_least(1, self, "reach")
 
     def build(self) -> EDVR:
         return EDVR(self)

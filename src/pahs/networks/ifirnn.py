@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import ResidualBlock, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.refine import RefineConfig, Refiner
@@ -44,9 +45,7 @@ class IFIRNNConfig:
     """PPRNN and SNLA in place of the iterations: the first cell is left out and the second passes once."""
 
     def __post_init__(self) -> None:
-        for name in ("width", "blocks", "iterations"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        at_least(1, self, "width", "blocks", "iterations")
         if self.iterations_replaced and self.refine is None:
             raise ValueError("iterations_replaced is set, but nothing replaces them; set refine too")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.contract import Tensors
 from pahs.networks.pprnn import PPRNN, Inputs, Order
 from pahs.networks.snla import FILTER_WIDTH, SNLA, Attention, Query
@@ -35,10 +36,8 @@ class RefineConfig:
     """Units in both hidden layers of SNLA's selection; the paper says no more than "FC"."""
 
     def __post_init__(self) -> None:
-        if self.ping_pongs < 0:
-            raise ValueError(f"ping_pongs is {self.ping_pongs}; it must be 0 or more")
-        if self.filter_width < 1:
-            raise ValueError(f"filter_width is {self.filter_width}; it must be 1 or more")
+        at_least(0, self, "ping_pongs")
+        at_least(1, self, "filter_width")
 
     @property
     def uses_pprnn(self) -> bool:

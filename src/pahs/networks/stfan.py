@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pahs.configs import at_least
 from pahs.networks.blocks import conv
 from pahs.networks.contract import Contract, Deblurrer, Tensors
 from pahs.networks.fac import filter_adaptive_conv
@@ -47,8 +48,7 @@ class STFANConfig:
     """Refine after the alignment instead. The paper refines a hidden state where it is received: before."""
 
     def __post_init__(self) -> None:
-        if self.width < 1:
-            raise ValueError(f"width is {self.width}; it must be 1 or more")
+        at_least(1, self, "width")
         if self.filter_size < 1 or self.filter_size % 2 == 0:
             raise ValueError(f"filter_size is {self.filter_size}; it must be odd")
         if self.refine_aligned and self.refine is None:
