@@ -60,7 +60,7 @@ def losses(given: list[tuple[Tensor, ...]], captured: bool, compiled: bool, half
         for p in model.parameters():
             p.add_(0.04 * torch.randn_like(p))
     autocast = partial(torch.autocast, "cuda", torch.bfloat16) if half else nullcontext
-    objective, update = Objective(model.lived_outputs, autocast, OPTIM), Update(model, OPTIM)
+    objective, update = Objective(model.warm_outputs, autocast, OPTIM), Update(model, OPTIM)
     step = (
         CapturedStep(objective, update)
         if captured
@@ -75,7 +75,7 @@ def losses(given: list[tuple[Tensor, ...]], captured: bool, compiled: bool, half
 
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_captured_steps_from_lived_states_are_the_eager_ones(compiled: bool, half: bool) -> None:
+def test_captured_steps_from_warm_states_are_the_eager_ones(compiled: bool, half: bool) -> None:
     """With fresh resets at every replay: those of the first batch would give other losses."""
     given = batches(0)
     eager = losses(given, captured=False, compiled=False, half=half)

@@ -52,8 +52,8 @@ def has_weights(model: str) -> bool:
 def moving_texture(frames: int, height: int, width: int, device: torch.device) -> list[Tensor]:
     """(3, H, W) frames in [0, 1]: random detail at many scales, moving diagonally."""
     random = torch.Generator(device).manual_seed(0)
-    room = PIXELS_PER_FRAME * frames
-    rows, columns = height + room, width + room
+    travel = PIXELS_PER_FRAME * frames
+    rows, columns = height + travel, width + travel
     canvas = torch.zeros(1, 3, rows, columns, device=device)
     for scale in (2, 8, 32, 128):
         grid = (1, 3, max(2, rows // scale), max(2, columns // scale))

@@ -89,7 +89,7 @@ def train(
     try:
         print(run(recipe, sets, resume, output))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("the same command with --resume goes on from the last checkpoint") from None
+        raise KeyboardInterrupt("the same command with --resume continues from the last checkpoint") from None
 
 
 @app.command

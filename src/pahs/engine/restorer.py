@@ -92,12 +92,12 @@ class Restorer:
         A chunk needs memory for its features, those of the look-ahead, and about as much again for its latents.
         """
         frame_bytes = sum(x.numel() * x.element_size() for x in features) // features[0].shape[1]
-        room = int(MEMORY_SHARE * free_memory(features[0].device)) // frame_bytes
+        affordable = int(MEMORY_SHARE * free_memory(features[0].device)) // frame_bytes
         chunk = self.plan.chunk
-        fitting = (room - self.look_ahead) // 2
+        fitting = (affordable - self.look_ahead) // 2
         offload = self.plan.offload or (self.may_offload and fitting < min(SHORT_CHUNK, chunk))
         if not self.chunk_given:
-            chunk = max(1, min(chunk, min(SHORT_CHUNK, room // 2) if offload else fitting))
+            chunk = max(1, min(chunk, min(SHORT_CHUNK, affordable // 2) if offload else fitting))
         self._adopt(replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk), offload=offload))
         self.planned = True
 

@@ -16,7 +16,7 @@ Tensors = tuple[Tensor, ...]
 A = TypeVar("A")
 
 
-def room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def host_buffer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """A buffer in the host's memory for copies to and from the device."""
     return torch.empty(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
@@ -41,7 +41,7 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
         return lambda: tensors
     _, copying = _streams(device)
     copying.wait_stream(torch.cuda.current_stream(device))
-    here = tuple(room(x.shape, x.dtype, device) for x in tensors)
+    here = tuple(host_buffer(x.shape, x.dtype, device) for x in tensors)
     with torch.cuda.stream(copying):
         for mine, x in zip(here, tensors, strict=True):
             mine.copy_(x, non_blocking=True)

@@ -9,7 +9,7 @@ neighbour; a correlative aggregation that enhances the reference feature; recons
 
 Extractor and reconstructor are PAHS's so that the two differ in how frames meet, and in nothing else. The number
 of residual blocks is chosen to reach the parameters that the PAHS paper reports for ARVo. The adversarial part of
-the published training is left out. Past an end of the clip, the nearest frame stands in.
+the published training is left out. Past an end of the clip, the nearest frame is repeated.
 """
 
 from __future__ import annotations

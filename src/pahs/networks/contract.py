@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from pahs.networks.lived import apart_from_gradients, lived_state
+from pahs.networks.warm_up import warm_state, without_gradients
 
 Tensors = tuple[Tensor, ...]
 Family = Literal["recurrent", "bidirectional", "windowed"]
@@ -107,28 +107,28 @@ class Deblurrer(nn.Module, ABC):
         """Every restored clip that training compares with the sharp one; a network with stages returns them all."""
         return (self(clip),)
 
-    # For training with states that have already lived (`pahs.networks.lived`). A recurrent network gives its first
-    # state; one of several directions overrides `live` and `propagate_from` too, with one state per direction.
+    # For training with warmed-up states (`pahs.networks.warm_up`). A recurrent network gives its first
+    # state; one of several directions overrides `warm_up` and `propagate_from` too, with one state per direction.
 
-    def lived_outputs(self, clip: Tensor, resets: Tensor) -> Tensors:
-        """`training_outputs`, by sweeps that begin with lived states; `resets`: (passes, directions, B) booleans."""
+    def warm_outputs(self, clip: Tensor, resets: Tensor) -> Tensors:
+        """`training_outputs`, by sweeps from warmed-up states; `resets`: (passes, directions, B) booleans."""
         features = self.extract(clip)
-        with apart_from_gradients(clip.device):
-            states = self.live(features, resets)
+        with without_gradients(clip.device):
+            states = self.warm_up(features, resets)
         return (self.reconstruct(self.propagate_from(features, states)),)
 
     def first_state(self, features: Tensors) -> Tensors:
         """The state before the first frame, which `propagate` takes where it is given None."""
         raise NotImplementedError(f"{type(self).__name__} has no state to begin with")
 
-    def live(self, features: Tensors, resets: Tensor) -> tuple[Tensors, ...]:
+    def warm_up(self, features: Tensors, resets: Tensor) -> tuple[Tensors, ...]:
         """Each direction's state after going back and forth over a clip; called without gradients."""
 
         def sweep(features: Tensors, state: Tensors | None) -> Tensors:
             return self.propagate(features, state, features[0].shape[1])[1]
 
         back = tuple(x.flip(1) for x in features)
-        return (lived_state(features, back, self.first_state, sweep, resets[:, 0]),)
+        return (warm_state(features, back, self.first_state, sweep, resets[:, 0]),)
 
     def propagate_from(self, features: Tensors, states: tuple[Tensors, ...]) -> Tensors:
         """Latents of a whole clip, by sweeps that begin with these states, one per direction."""

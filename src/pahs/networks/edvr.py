@@ -5,7 +5,7 @@
     reconstruct  residual blocks, two pixel shuffles, + the centre frame
 
 PCD: pyramid, cascading and deformable alignment. TSA: temporal and spatial attention. Where the window reaches
-past an end of the clip, the nearest frame stands in.
+past an end of the clip, the nearest frame is repeated.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from torch import Tensor
 def filter_adaptive_conv(x: Tensor, filters: Tensor, size: int) -> Tensor:
     """y[c, i, j] = sum over u, v of filters[c size^2 + u size + v, i, j] x[c, i + u - r, j + v - r], r = size // 2.
 
-    x is (B, C, H, W) and filters are (B, C size^2, H, W). Outside the picture x goes on with its border values.
+    x is (B, C, H, W) and filters are (B, C size^2, H, W). x is padded with its border values.
     """
     b, c, height, width = x.shape
     if filters.shape != (b, c * size * size, height, width):

@@ -7,7 +7,7 @@ For every frame the first cell passes once and the second cell three times, all 
 Only the last f_L is decoded: L_t = F_L(f_L). The hidden state before the first frame is zero.
 
 With `refine`, the first pass begins with h~ = refiner(f_B, f_L_{t-1}, h), where f_B is that of the first cell; all else
-stays as it is. With `iterations_replaced`, PPRNN takes the place of the iterations: one cell, one pass, on h~.
+stays as it is. With `iterations_replaced`, PPRNN replaces the iterations: one cell, one pass, on h~.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from pahs.configs import at_least
 from pahs.kernels import ops
 from pahs.networks.blocks import ResidualBlock, SplitConv, conv, double, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
-from pahs.networks.lived import lived_state
 from pahs.networks.refine import RefineConfig, Refiner
+from pahs.networks.warm_up import warm_state
 
 # Rows of the frame that a row of the output depends on, above and below: the sum over the layers of
 # (kernel - 1) / 2 times the layer's scale, rounded up to whole tokens of SNLA (16 pixels).
@@ -169,12 +169,12 @@ class PAHS(Deblurrer):
             frames[:, t].copy_(features[t][0], non_blocking=True)
         return (frames, f_L), after
 
-    def live(self, features: Tensors, resets: Tensor) -> tuple[Tensors, ...]:
+    def warm_up(self, features: Tensors, resets: Tensor) -> tuple[Tensors, ...]:
         _, *parts = features
         reads = list(zip(*(x.unbind(1) for x in parts), strict=True))
         each = len(parts) if self.backward_cell is None else len(parts) // 2
 
-        def lived(cell: Cell, reads: list[Tensors], resets: Tensor) -> Tensors:
+        def warmed(cell: Cell, reads: list[Tensors], resets: Tensor) -> Tensors:
             def start(reads: list[Tensors]) -> Tensors:
                 # Copies lie in memory as a step returns its state: a compiled step is compiled once.
                 return tuple(x.clone() for x in cell.start(reads[0]))
@@ -185,15 +185,15 @@ class PAHS(Deblurrer):
                     state = cell.step(read, state)
                 return state
 
-            return lived_state(reads, reads[::-1], start, sweep, resets)
+            return warm_state(reads, reads[::-1], start, sweep, resets)
 
         def ahead() -> Tensors:
-            return lived(self.forward_cell, [read[:each] for read in reads], resets[:, 0])
+            return warmed(self.forward_cell, [read[:each] for read in reads], resets[:, 0])
 
         def back() -> list[Tensor]:
             if self.backward_cell is None:
                 return []
-            return list(lived(self.backward_cell, [read[each:] for read in reversed(reads)], resets[:, 1]))
+            return list(warmed(self.backward_cell, [read[each:] for read in reversed(reads)], resets[:, 1]))
 
         forward, backward = ops.side_by_side(ahead, back, features[0].device)
         return (forward,) if self.backward_cell is None else (forward, tuple(backward))

@@ -9,7 +9,7 @@ a stream each frame costs two uses of the net and four flows, not four and eight
     propagate    first stage of the frames around; flow, warp and sharpness prior of the second stage
     reconstruct  the net of the second stage
 
-Where the window reaches past an end of the clip, the nearest blurry frame stands in.
+Where the window reaches past an end of the clip, the nearest blurry frame is repeated.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def recall(dtype: str) -> float | None:
 
 def remember(dtype: str, speed: float) -> None:
     text = json.dumps({**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}, indent=1)
-    with suppress(PahsError):  # without a place to keep it, the next run tries again
+    with suppress(PahsError):  # where the cache folder cannot be written, the next run measures again
         write_whole(_memory(), lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
 
 

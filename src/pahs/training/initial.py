@@ -23,7 +23,7 @@ Layer = nn.Conv2d | nn.ConvTranspose2d | nn.Linear
 
 @torch.no_grad()
 def draw_weights(model: Deblurrer, seed: int) -> None:
-    """Draw PyTorch's own first weights; a parameter that its network starts as a constant stays one."""
+    """Draw PyTorch's own initial weights; a parameter that its network starts as a constant stays one."""
     for name, layer in model.named_modules():
         if isinstance(layer, Layer):
             if is_drawn(layer.weight):

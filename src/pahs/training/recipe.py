@@ -125,7 +125,7 @@ class ScheduleSection:
 
 @dataclass(frozen=True)
 class StatesSection:
-    """Sweeps that begin with states which have already lived, as in the middle of a long video; for recurrent networks.
+    """Sweeps that begin with warmed-up states, as in the middle of a long video; for recurrent networks.
 
     A network that only knows the first frames after an empty state may run away in long sweeps.
     """
@@ -159,7 +159,7 @@ class TrainSection:
     max_minutes: float = 0.0
     """Length of the run in minutes, preparation included; the schedule ends with it. 0: no limit."""
     seed: int = 0
-    """Decides the first weights."""
+    """Decides the initial weights."""
     init_from: str = ""
     """Weights to start from, for a training in stages: a weights file, or the name of bundled weights.
     Those of a narrower PAHS network are widened, so that training begins with what the narrow one can do."""
@@ -174,7 +174,7 @@ class TrainSection:
     channels_last: bool = True
     """Store images with all channels of a pixel together, which convolutions on GPUs read fastest."""
     init: Literal["torch", "scaled"] = "scaled"
-    """The first weights: PyTorch's own, or scaled to keep the variance of features, which learns sooner."""
+    """The initial weights: PyTorch's own, or scaled to keep the variance of features, which learns sooner."""
     device: Device = "auto"
     """auto: CUDA where there is a GPU."""
     checkpoint_minutes: float = 10.0

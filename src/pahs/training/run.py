@@ -206,7 +206,9 @@ def find_checkpoint(out: Path, recipe: Recipe, resume: bool) -> Checkpoint | Non
     if not path.exists():
         return None
     if not resume:
-        raise PahsError(f"{out}: holds a training already; add --resume to go on, or choose another --output")
+        raise PahsError(
+            f"{out}: holds a training already; add --resume to continue it, or choose another --output"
+        )
     checkpoint = read_checkpoint(path)
     before = parse_recipe(tomllib.loads(checkpoint.recipe))
     old, new = (tomllib.loads(to_toml(x)) for x in (before, recipe))

@@ -57,7 +57,7 @@ def fabric_class() -> type[Fabric]:
 
 
 def make_model(recipe: Recipe) -> Deblurrer:
-    """Build the network and its first weights."""
+    """Build the network and its initial weights."""
     torch.manual_seed(recipe.train.seed)
     model = recipe.model.config.build()
     draw = scale_weights if recipe.train.init == "scaled" else draw_weights
@@ -97,7 +97,7 @@ def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update,
     kernels.enable(fabric.device if train.fused else None)
     compiled = Compiled(model) if train.compile and cuda else None
     update = Update(model, recipe.optim)
-    method = "lived_outputs" if recipe.states.warm_passes else "training_outputs"
+    method = "warm_outputs" if recipe.states.warm_passes else "training_outputs"
     if can_capture and train.step != "eager":
         objective = Objective(getattr(model, method), fabric.autocast, recipe.optim)
         return update, CapturedStep(objective, update), compiled
@@ -126,11 +126,11 @@ def prepare(
                     f"the GPU's memory is too small for a step; lower train.batch ({reason})"
                 ) from error
             if compiled is not None:
-                say(f"going on without compiling, which failed ({reason})")
+                say(f"continuing without compiling, which failed ({reason})")
                 compiled.leave()
                 compiled = None
             elif isinstance(step, CapturedStep):
-                say(f"going on without capturing, which failed ({reason})")
+                say(f"continuing without capturing, which failed ({reason})")
                 step = step.step
             else:
                 raise

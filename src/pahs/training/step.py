@@ -24,7 +24,7 @@ class Objective:
     """Computes the loss of a batch in the run's precision."""
 
     outputs: Callable[..., Tensors]
-    """A network's `training_outputs`, or its `lived_outputs`, which takes resets too."""
+    """A network's `training_outputs`, or its `warm_outputs`, which takes resets too."""
     autocast: Callable[[], AbstractContextManager[Any]]
     optim: OptimSection
 

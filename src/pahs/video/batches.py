@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pahs.kernels.streams import fetch, room, upload
+from pahs.kernels.streams import fetch, host_buffer, upload
 from pahs.video.color import Samples, as_arrays, as_tensors, change, rgb_of
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 
@@ -79,7 +79,7 @@ def _gather(items: list[Any], device: torch.device) -> Batch:
     samples: Samples = ()
     if frames:
         first = as_tensors(frames[0].planes)
-        samples = tuple(room((len(frames), *x.shape), x.dtype, device) for x in first)
+        samples = tuple(host_buffer((len(frames), *x.shape), x.dtype, device) for x in first)
         planes = zip(*(frame.planes for frame in frames), strict=True)
         # NumPy copies on one core; PyTorch would take all cores, which the codecs need.
         for target, sources in zip(as_arrays(samples), planes, strict=True):

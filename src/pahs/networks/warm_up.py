@@ -1,4 +1,4 @@
-"""First states for training that have already lived, as they have in the middle of a long video.
+"""Warmed-up hidden states for training, as a sweep has them in the middle of a long video.
 
 A network that is trained on short clips, each from an empty state, knows nothing of the states that a long sweep
 leads to: there it may run away. So each direction first goes back and forth over the clip's features without
@@ -24,10 +24,10 @@ Tensors = tuple[Tensor, ...]
 Features = TypeVar("Features")
 
 LIMIT = 100.0
-"""A state with a larger value anywhere is on its way to infinity."""
+"""A state with a larger value anywhere is diverging."""
 
 
-def lived_state(
+def warm_state(
     there: Features,
     back: Features,
     start: Callable[[Features], Tensors],
@@ -45,12 +45,12 @@ def lived_state(
     for number, chosen in enumerate(resets):
         left = len(resets) - number
         state = sweep(orders[left % 2], state)
-        state = started_anew(state, start(orders[(left - 1) % 2]), chosen)
+        state = restarted(state, start(orders[(left - 1) % 2]), chosen)
     assert state is not None, "one pass or more"
     return state
 
 
-def started_anew(state: Tensors, start: Tensors, chosen: Tensor) -> Tensors:
+def restarted(state: Tensors, start: Tensors, chosen: Tensor) -> Tensors:
     """`start` for the chosen clips of a batch and for those whose state has run away, `state` for the others."""
     kept = ~chosen
     for x in state:
@@ -63,7 +63,7 @@ def started_anew(state: Tensors, start: Tensors, chosen: Tensor) -> Tensors:
 
 
 @contextmanager
-def apart_from_gradients(device: torch.device) -> Iterator[None]:
+def without_gradients(device: torch.device) -> Iterator[None]:
     """No gradients inside, and none lost afterwards.
 
     Autocast keeps the weights that it has rounded. One that was rounded here would have no gradient when it is used

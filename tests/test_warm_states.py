@@ -1,4 +1,4 @@
-"""Training from states that have already lived: what they are, when they start anew, and where gradients end."""
+"""Training from warmed-up states: what they are, when they start anew, and where gradients end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounter
 
 from pahs.errors import PahsError
 from pahs.networks import PAHS, PRESETS, Deblurrer
-from pahs.networks.lived import LIMIT, started_anew
+from pahs.networks.warm_up import LIMIT, restarted
 from pahs.train import train
 from pahs.training.capture import Compiled, frames_last
 from pahs.training.recipe import OptimSection, Recipe
@@ -35,9 +35,9 @@ def never(model: Deblurrer, passes: int, batch: int = 2) -> Tensor:
     return torch.zeros(passes, model.contract.directions, batch, dtype=torch.bool)
 
 
-def live(model: Deblurrer, frames: Tensor, resets: Tensor) -> tuple[tuple[Tensor, ...], ...]:
+def warmed(model: Deblurrer, frames: Tensor, resets: Tensor) -> tuple[tuple[Tensor, ...], ...]:
     with torch.no_grad():
-        return model.live(model.extract(frames), resets)
+        return model.warm_up(model.extract(frames), resets)
 
 
 @every
@@ -45,12 +45,12 @@ def test_a_state_that_starts_anew_gives_the_plain_step(name: str) -> None:
     model, frames = build(name), clip(3, batch=2)
     resets = never(model, 2)
     resets[-1] = True
-    for lived, plain in zip(model.lived_outputs(frames, resets), model.training_outputs(frames), strict=True):
-        torch.testing.assert_close(lived, plain, atol=1e-6, rtol=0)
+    for warm, plain in zip(model.warm_outputs(frames, resets), model.training_outputs(frames), strict=True):
+        torch.testing.assert_close(warm, plain, atol=1e-6, rtol=0)
 
 
 @every
-def test_a_lived_state_is_that_of_a_camera_that_turned_round(name: str) -> None:
+def test_a_warm_state_is_that_of_a_camera_that_turned_round(name: str) -> None:
     """After three passes: the state at the end of one long clip, there and back, without a cut."""
     model, frames = build(name), clip(3, batch=2)
     with torch.no_grad():
@@ -59,13 +59,13 @@ def test_a_lived_state_is_that_of_a_camera_that_turned_round(name: str) -> None:
         state = None
         for part in (back, features, back):
             state = model.propagate(part, state, 3)[1]
-        lived = model.live(features, never(model, 3))
+        warm = model.warm_up(features, never(model, 3))
     assert state is not None
-    for one, other in zip(lived[0], state, strict=True):
+    for one, other in zip(warm[0], state, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
-def test_both_directions_of_pahs_live() -> None:
+def test_both_directions_of_pahs_warm_up() -> None:
     """The backward cell goes over the frames in the opposite order, and its sweep begins where that ended."""
     model, frames = build("pahs"), clip(3, batch=2)
     assert isinstance(model, PAHS) and model.backward_cell is not None
@@ -76,12 +76,12 @@ def test_both_directions_of_pahs_live() -> None:
         state = model.backward_cell.start(steps[0])
         for t in (2, 1, 0, 0, 1, 2):
             state = model.backward_cell.step(steps[t], state)
-        _, lived = model.live(features, never(model, 2))
-        for one, other in zip(lived, state, strict=True):
+        _, warm = model.warm_up(features, never(model, 2))
+        for one, other in zip(warm, state, strict=True):
             torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
         zero = model.forward_cell.start(steps[0])
-        _, f_L = model.propagate_from(features, (zero, lived))
-        last = model.backward_cell.step(steps[2], lived)[0]
+        _, f_L = model.propagate_from(features, (zero, warm))
+        last = model.backward_cell.step(steps[2], warm)[0]
         torch.testing.assert_close(f_L[:, 2, model.config.width :], last, atol=1e-6, rtol=0)
 
 
@@ -94,10 +94,10 @@ def test_gradients_end_where_the_counted_sweep_begins(name: str) -> None:
     def gradients(model: Deblurrer, given: bool) -> list[Tensor | None]:
         frames = clip(3, batch=2).requires_grad_()
         if given:
-            states = live(model, frames, resets)
+            states = warmed(model, frames, resets)
             output = model.reconstruct(model.propagate_from(model.extract(frames), states))
         else:
-            (output,) = model.lived_outputs(frames, resets)
+            (output,) = model.warm_outputs(frames, resets)
         output.square().mean().backward()
         return [frames.grad, *(p.grad for p in model.parameters())]
 
@@ -111,11 +111,11 @@ def test_a_clip_whose_state_is_not_finite_starts_anew_and_the_others_live_on(nam
     model, frames = build(name), clip(3, batch=2)
     broken = frames.clone()
     broken[0, 1] = float("inf")
-    mended, good = (live(model, x, never(model, 2)) for x in (broken, frames))
+    mended, good = (warmed(model, x, never(model, 2)) for x in (broken, frames))
     resets = never(model, 2)
     resets[-1, :, 0] = True
-    for lived, expected in zip(mended, live(model, frames, resets), strict=True):
-        for x, y in zip(lived, expected, strict=True):
+    for warm, expected in zip(mended, warmed(model, frames, resets), strict=True):
+        for x, y in zip(warm, expected, strict=True):
             torch.testing.assert_close(x, y, atol=1e-6, rtol=0)
     assert all(torch.equal(x[1], y[1]) for x, y in zip(mended[0], good[0], strict=True))
     assert not all(torch.equal(x[0], y[0]) for x, y in zip(mended[0], good[0], strict=True))
@@ -126,7 +126,7 @@ def test_one_bad_number_is_enough(value: float) -> None:
     state = (torch.full((3, 2, 4, 4), 0.99 * LIMIT), torch.ones(3, 5, 2, 2), torch.ones(3, 0, 2, 4, 4))
     state[1][1, 3, 0, 1] = value
     start = tuple(torch.zeros_like(x) for x in state)
-    after = started_anew(state, start, torch.tensor([False, False, True]))
+    after = restarted(state, start, torch.tensor([False, False, True]))
     assert [bool(x.any()) for x in after[0]] == [bool(x.any()) for x in after[1]] == [True, False, False]
     assert torch.equal(after[0][0], state[0][0]) and torch.equal(after[1][0], state[1][0])
 
@@ -136,18 +136,18 @@ def test_half_precision_keeps_every_gradient(name: str) -> None:
     """Autocast keeps rounded weights: those rounded in a warm pass must not be used where gradients count."""
     model = build(name)
     with torch.autocast("cpu", torch.bfloat16):
-        (output,) = model.lived_outputs(clip(2, batch=2), never(model, 1))
+        (output,) = model.warm_outputs(clip(2, batch=2), never(model, 1))
     output.float().square().mean().backward()
     assert [path for path, p in model.named_parameters() if p.grad is None] == []
     assert not torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled()
 
 
 @pytest.mark.parametrize("name", [name for name in RECURRENT if name not in ("pahs-s-paper", "pahs-t")])
-def test_every_network_learns_from_lived_states(name: str) -> None:
+def test_every_network_learns_from_warm_states(name: str) -> None:
     torch.manual_seed(1)
     model = NARROW[name].build().train()
     optim = OptimSection(lr=2e-3, clip=1.0)
-    objective = Objective(model.lived_outputs, nullcontext, optim)
+    objective = Objective(model.warm_outputs, nullcontext, optim)
     step = EagerStep(objective, Update(model, optim), lambda loss: loss.backward(), lambda loss: loss)
     step.update.set(2e-3, 0.0)
     sharp = nn.functional.interpolate(
@@ -172,7 +172,7 @@ def test_a_pass_without_gradients_is_compiled_once(monkeypatch: pytest.MonkeyPat
         frames, resets = frames_last(clip(4, batch=2, width=64, height=48)), never(model, max(1, passes))
         for number in range(2):
             resets[:, :, number] = True
-            outputs = model.lived_outputs(frames, resets) if passes else model.training_outputs(frames)
+            outputs = model.warm_outputs(frames, resets) if passes else model.training_outputs(frames)
             outputs[0].square().mean().backward()
         return int(counter.frame_count)
 
