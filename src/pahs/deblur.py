@@ -38,6 +38,8 @@ class DeblurOptions:
     """Only so many seconds (of those from `start` to `end`), where the blur is worst."""
     strength: float = 1.0
     """Share of the network's change that is made: 0 gives back the input's own samples, 1 all that it restores."""
+    deinterlace: bool = False
+    """Make one whole picture of the two fields of interlaced video before it is restored."""
     overwrite: bool = False
     """Replace an output that exists."""
     device: str = "auto"
@@ -117,6 +119,7 @@ def deblur(
         stop=stop,
         part=chosen_part(pairs[0][0], options),
         strength=options.strength,
+        deinterlace=options.deinterlace,
     )
 
 

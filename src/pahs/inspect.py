@@ -117,7 +117,7 @@ def inspect(
     except PahsError as error:
         refused = str(error)
     part = chosen_part(source, options)
-    with open_source(source, part) as reader:
+    with open_source(source, part, deinterlace=options.deinterlace) as reader:
         info, frames = reader.info, reader.info.frame_count
         trial = _trial(reader, output, options.encode)
     sample = None if trial.encoder is None else encode_sample(source, info, part, options.encode)

@@ -53,6 +53,9 @@ def deblur(
     strength: Annotated[
         float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")
     ] = DeblurOptions.strength,
+    deinterlace: Annotated[
+        bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
+    ] = False,
     overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
@@ -81,6 +84,7 @@ def deblur(
         end=None if end is None else seconds_of(end),
         preview=preview,
         strength=strength,
+        deinterlace=deinterlace,
         overwrite=overwrite,
         device=device,
         precision=precision,

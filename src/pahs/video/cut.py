@@ -63,8 +63,8 @@ class PartReader(VideoReader):
     Packets of sound are kept or left out whole. A subtitle that is shown when the part begins or ends is shortened.
     """
 
-    def __init__(self, path: Path | str, part: Part) -> None:
-        super().__init__(path)
+    def __init__(self, path: Path | str, part: Part, deinterlace: bool = False) -> None:
+        super().__init__(path, deinterlace)
         try:
             items, first = self._first(self._decoded)
             origin = self._time(first)
@@ -126,7 +126,7 @@ class PartReader(VideoReader):
     def _reopened(self) -> Iterator[Any]:
         """All items from the start of the file."""
         self.close()
-        VideoReader.__init__(self, self.path)
+        VideoReader.__init__(self, self.path, self._deinterlace)
         return self._decoded
 
     def _cut(self, raw: Iterator[Any], covers: list[Any], part: Part) -> Iterator[Any]:
@@ -228,10 +228,12 @@ def _is_cover(item: Any) -> bool:
     return isinstance(item, av.Packet) and bool(item.stream.disposition & av.stream.Disposition.attached_pic)
 
 
-def open_source(path: Path, part: Part | None = None, rate: Fraction | None = None) -> FrameSource:
+def open_source(
+    path: Path, part: Part | None = None, rate: Fraction | None = None, deinterlace: bool = False
+) -> FrameSource:
     """A video file or a folder of images, or a part of it. `rate` is the images' frames per second, 25 by default."""
     if not path.is_dir():
-        return VideoReader(path) if part is None else PartReader(path, part)
+        return VideoReader(path, deinterlace) if part is None else PartReader(path, part, deinterlace)
     images = ImageFolderReader(path, rate or Fraction(25))
     if part is not None:
         images.keep(part.start, part.end)

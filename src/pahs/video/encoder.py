@@ -18,6 +18,10 @@ _ENCODERS = {
     "vp9": ("libvpx-vp9",),
     "ffv1": ("ffv1",),
 }
+# x264's words for FFmpeg's codes of the field order.
+_FIELDS = {2: "tff=1", 5: "tff=1", 3: "bff=1", 4: "bff=1"}
+_NARROWEST_HEVC = 64
+"""Columns: x265 writes beyond its memory, and ends the process, in videos narrower than one of its largest blocks."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,17 @@ class Encoder:
     layout: str
     """FFmpeg's name of the sample layout; where it is not the frames' own they are converted."""
     settings: dict[str, str]
-    note: str | None = None
-    """What is not kept, for the user."""
+    notes: tuple[str, ...] = ()
+    """What is not kept, each in one line for the user."""
 
 
 def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> Encoder:
     """Decide for a container, by FFmpeg's name of it, from what the installed FFmpeg can do."""
+    if options.codec == "hevc" and info.width < _NARROWEST_HEVC:
+        raise PahsError(
+            f"{info.path}: is {info.width} columns wide, and HEVC is written from {_NARROWEST_HEVC} on; "
+            "choose --codec h264, vp9 or ffv1"
+        )
     for codec in _candidates(info, container, options):
         for name in _ENCODERS[codec]:
             formats = _formats(name)
@@ -42,12 +51,16 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
             layout = _layout(info, name, formats)
             if layout is None:
                 continue
-            note = None
+            notes = []
             if layout not in (info.pixels.name, "rgb24", "bgr0"):
-                note = f"{info.path.name}: {info.pixels.name} samples are stored as {layout}, as {codec} needs it"
+                notes.append(
+                    f"{info.path.name}: {info.pixels.name} samples are stored as {layout}, as {codec} needs it"
+                )
             if info.hdr10 and name != "libx265":
-                note = f"{info.path.name}: HDR10 mastering data is not kept by {codec}; use hevc"
-            return Encoder(name, layout, _settings(name, info, options), note)
+                notes.append(f"{info.path.name}: HDR10 mastering data is not kept by {codec}; use hevc")
+            if info.field_order in _FIELDS and name != "libx264":
+                notes.append(f"{info.path.name}: the order of its fields is not kept by {codec}; use h264")
+            return Encoder(name, layout, _settings(name, info, options), tuple(notes))
     wanted = "a video codec" if options.codec == "auto" else options.codec
     raise PahsError(
         f"cannot write {wanted} into a {container.split(',')[0]} file; choose an .mkv or .mp4 output or another codec"
@@ -57,11 +70,19 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
 def _candidates(info: VideoInfo, container: str, options: EncodeOptions) -> list[str]:
     if options.codec != "auto":
         return [options.codec]
+    codecs = _preferred(info, container)
+    if info.width >= _NARROWEST_HEVC:
+        return codecs
+    # H.264 before FFV1, which few players know, unless samples are too deep for it.
+    return sorted((c for c in codecs if c != "hevc"), key=lambda c: c == "ffv1" and info.pixels.depth <= 10)
+
+
+def _preferred(info: VideoInfo, container: str) -> list[str]:
     pixels = info.pixels
     if container == "webm":
         return ["vp9"]
     if pixels.depth == 16:
-        return ["ffv1", "hevc"]
+        return ["ffv1", "hevc", "h264"]
     if pixels.family == "rgb" or pixels.depth > 8:
         return ["hevc", "ffv1", "h264"]
     if _uneven(info, pixels.family):
@@ -125,7 +146,7 @@ def _settings(encoder: str, info: VideoInfo, options: EncodeOptions) -> dict[str
         return {"preset": options.preset, "crf": crf, "x265-params": ":".join(params)}
     if encoder.startswith("libx264"):
         settings = {"preset": options.preset} | ({"qp": "0"} if options.lossless else {"crf": crf})
-        fields = {2: "tff=1", 5: "tff=1", 3: "bff=1", 4: "bff=1"}.get(info.field_order)
+        fields = _FIELDS.get(info.field_order)
         return settings | ({"x264-params": fields} if fields else {})
     if encoder == "libvpx-vp9":
         # At its speed 5 libvpx takes longer than at 4.

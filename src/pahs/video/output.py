@@ -182,8 +182,7 @@ class OutputFile:
 
         info, container = self.info, self.container.format.name
         encoder = choose_encoder(info, container, options)
-        if encoder.note:
-            self.warnings.append(encoder.note)
+        self.warnings += encoder.notes
         self.encoder, self.layout = encoder.name, encoder.layout
         stream = cast(
             "VideoStream", self.container.add_stream(encoder.name, rate=info.rate, options=encoder.settings)

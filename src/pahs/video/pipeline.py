@@ -66,11 +66,13 @@ def transform(
     stop: Stop | None = None,
     part: Part | None = None,
     strength: float = 1.0,
+    deinterlace: bool = False,
 ) -> TransformReport:
     """Write `src` to `dst` with its pictures changed by `fn`.
 
     `fn` sees frames as float32 tensors on `device`, nominally in [0, 1]. Only what it changes is changed: see
     `pahs.video.color`; `strength` is the share of the change that is made. `part` is all that is read and written.
+    `deinterlace` makes whole pictures of interlaced ones before `fn` sees them.
     Decoding and encoding run in threads of their own; memory depends on how far `fn` reads ahead,
     not on the length of the video. Once `stop` is set, the job ends with `Stopped`, and no file or thread is left.
     """
@@ -82,7 +84,7 @@ def transform(
         check_target(src, dst, overwrite=overwrite)
     except OSError as error:
         raise PahsError(f"{error.filename or dst}: cannot be used ({error.strerror})") from None
-    source = open_source(src, part)
+    source = open_source(src, part, deinterlace=deinterlace)
     try:
         _make_parent(dst)
         lost = try_output(source, dst, encode).losses if isinstance(source, VideoReader) else ()

@@ -30,6 +30,19 @@ def layout_of(frame: VideoFrame, codec: str) -> PixelLayout:
     return PixelLayout(family, depth, full, weights, "center" if codec in _CENTER_SITED else "left")
 
 
+def repacked(format: VideoFormat, pixels: PixelLayout) -> str | None:
+    """What becomes of samples that arrays hold only in a deeper or finer layout, for the user."""
+    if format.has_palette:
+        return None
+    stored = PixelLayout(_family(format), pixels.depth)
+    bits = {c.bits for c in format.components if not c.is_alpha}
+    ratio = (64 // format.chroma_height(64), 64 // format.chroma_width(64))
+    subsampled = stored.family.startswith("yuv")
+    if bits == {pixels.depth} and (not subsampled or ratio == stored.subsampling):
+        return None
+    return f"samples of {format.name} are stored as {pixels.name}"
+
+
 def has_alpha(format: VideoFormat) -> bool:
     return any(c.is_alpha for c in format.components)
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pahs.errors import PahsError
+from pahs.video.deinterlace import Deinterlacer
 from pahs.video.frames import Frame, FrameSource, VideoInfo
 from pahs.video.opening import open_video
-from pahs.video.pixels import has_alpha, layout_of, planes_of
+from pahs.video.pixels import has_alpha, layout_of, planes_of, repacked
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
 from pahs.video.timeline import Timeline
 
@@ -35,10 +36,11 @@ class VideoReader(FrameSource):
     A damaged file yields every frame that decodes; `lost` says how many did not.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, deinterlace: bool = False) -> None:
         import av
 
         self.path = Path(path)
+        self._deinterlace = deinterlace
         self.warnings: list[str] = []
         self._failed = 0
         self._yielded = 0
@@ -125,21 +127,29 @@ class VideoReader(FrameSource):
         if self._timeline.start:
             self._note(f"times below zero were moved up by {float(self._timeline.start):.3f} s")
         info = _info(self.path, self.container, self.stream, frame)
-        if info.field_order in _INTERLACED:
-            self.warnings.append(f"{self.path.name}: interlaced; both fields are treated as one picture")
+        note = repacked(frame.format, info.pixels)
+        if note:
+            self._note(note)
+        if self._deinterlace:
+            return replace(info, field_order=1)
+        if info.field_order in _INTERLACED or frame.interlaced_frame:
+            self._note(
+                "interlaced; both fields are treated as one picture, --deinterlace makes whole ones of them"
+            )
         return info
 
     def _decode(self) -> Iterator[VideoFrame | Packet[Stream]]:
         import av
 
         packets = self.container.demux(tuple(self.container.streams))
+        whole = Deinterlacer(self.stream.time_base or Fraction(1, 25)) if self._deinterlace else None
         while True:
             try:
                 packet = next(packets)
-            except StopIteration:
-                return
-            except av.FFmpegError:
-                self._failed += 1
+            except (StopIteration, av.FFmpegError) as end:
+                self._failed += isinstance(end, av.FFmpegError)
+                if whole is not None:
+                    yield from whole.finish()
                 return
             self._timeline.apply(packet)
             if self._timeline.joined:
@@ -149,7 +159,8 @@ class VideoReader(FrameSource):
                     yield packet
                 continue
             try:
-                yield from self.stream.decode(packet)
+                for frame in self.stream.decode(packet):
+                    yield from [frame] if whole is None else whole.put(frame)
             except av.FFmpegError:
                 self._failed += 1
 
