@@ -249,6 +249,7 @@ def test_random_weights_are_warned_about(tmp_path: Path, capsys: pytest.CaptureF
         ),
         ("inspect", "--output --model --start --end --preview --codec --no-measure --json"),
         ("deblur", "--output --start --end --preview --strength --model --memory --preset --lossless"),
+        ("deblur", "--compare --recursive --skip-existing --images --fps"),
         ("deblur", "--look-ahead --no-scene-cuts --overwrite --device --precision --codec"),
         ("demo", "--output --model --frames --device"),
         ("models", "--json"),

@@ -14,6 +14,9 @@ EncoderSpeed = Literal[
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"
 ]
 Sound = Literal["auto", "copy", "encode"]
+Compare = Literal["off", "side", "split"]
+"""A comparison video: none, both pictures side by side, or half of each."""
+ImageFormat = Literal["png", "jpg", "webp", "tif"]
 Layout = Literal["gopro", "dvd", "reds", "bsd", "pairs"]
 """How a dataset's folder is arranged."""
 AnyLayout = Literal["auto", Layout]
@@ -63,10 +66,14 @@ class EncodeOptions:
     sound: Sound = "auto"
     """auto: taken over as it is, encoded anew only where not even .mkv can hold it, and said. copy: refused instead.
     encode: encoded anew wherever the output cannot hold it."""
+    images: ImageFormat | None = None
+    """Write a folder of images in this format instead of a video."""
 
     def __post_init__(self) -> None:
         check_choice("codec", self.codec, Codec)
         check_choice("preset", self.preset, EncoderSpeed)
         check_choice("sound", self.sound, Sound)
+        if self.images is not None:
+            check_choice("images", self.images, ImageFormat)
         if self.crf is not None and not 0 <= self.crf <= 63:
             raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")

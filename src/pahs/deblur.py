@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.choices import Device, EncodeOptions, Precision, check_choice
+from pahs.choices import Compare, Device, EncodeOptions, Precision, check_choice
 from pahs.errors import PahsError, Stopped
 from pahs.progress import Advance, Stop
 
@@ -40,6 +40,10 @@ class DeblurOptions:
     """Share of the network's change that is made: 0 gives back the input's own samples, 1 all that it restores."""
     deinterlace: bool = False
     """Make one whole picture of the two fields of interlaced video before it is restored."""
+    compare: Compare = "off"
+    """Write a comparison beside the result, <result>-compare: both pictures side by side, or half of each (split)."""
+    fps: float | None = None
+    """Make a video of a folder of images, with so many frames per second."""
     overwrite: bool = False
     """Replace an output that exists."""
     device: str = "auto"
@@ -60,6 +64,9 @@ class DeblurOptions:
             raise PahsError(f"--preview {self.preview:g}: it must be above 0")
         if not 0 <= self.strength <= 1:
             raise PahsError(f"--strength {self.strength:g}: choose 0 (the input) to 1 (all that is restored)")
+        if self.fps is not None and not 0.1 <= self.fps <= 1000:
+            raise PahsError(f"--fps {self.fps:g}: choose frames per second from 0.1 to 1000")
+        check_choice("compare", self.compare, Compare)
         check_choice("device", self.device.partition(":")[0], Device)
         check_choice("precision", self.precision, Precision)
         if self.memory is not None and self.memory <= 0:
@@ -83,6 +90,7 @@ def deblur(
     import torch
 
     from pahs import engine
+    from pahs.engine.sharpness import Gain
     from pahs.networks import Deblurrer
     from pahs.runtime.device import limit_memory
     from pahs.runtime.load import load
@@ -104,12 +112,17 @@ def deblur(
     if options.memory is not None:
         limit_memory(device, options.memory)
 
+    gain = Gain()
+
     def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
         if not options.strength:
             return frames
-        return engine.stream(network, frames, look_ahead=options.look_ahead, scene_cuts=options.scene_cuts)
+        restored = engine.stream(
+            network, gain.before(frames), look_ahead=options.look_ahead, scene_cuts=options.scene_cuts
+        )
+        return gain.after(restored)
 
-    return transform(
+    report = transform(
         *pairs[0],
         restore,
         encode=options.encode,
@@ -118,9 +131,12 @@ def deblur(
         advance=advance,
         stop=stop,
         part=chosen_part(pairs[0][0], options),
+        rate=options.fps,
         strength=options.strength,
         deinterlace=options.deinterlace,
+        compare=options.compare,
     )
+    return replace(report, sharpness=gain.means()) if options.strength == 1 else report
 
 
 def naming(options: DeblurOptions, recursive: bool = False) -> Naming:
@@ -130,7 +146,8 @@ def naming(options: DeblurOptions, recursive: bool = False) -> Naming:
     mark = "-preview" if options.preview is not None else ""
     if not mark and (options.start or options.end is not None):
         mark = "-part"
-    return Naming(mark, recursive=recursive)
+    images = True if options.encode.images else None if options.fps is None else False
+    return Naming(mark, images, recursive)
 
 
 def chosen_part(source: Path, options: DeblurOptions) -> Part | None:
@@ -141,4 +158,4 @@ def chosen_part(source: Path, options: DeblurOptions) -> Part | None:
     part = part_of(options.start, options.end)
     if options.preview is None:
         return part
-    return blurriest(source, options.preview, part, sharpness)
+    return blurriest(source, options.preview, part, sharpness, options.fps)

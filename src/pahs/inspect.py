@@ -104,7 +104,7 @@ def inspect(
     """
     from pahs.video import outputs_for
     from pahs.video.cut import open_source
-    from pahs.video.pipeline import check_target
+    from pahs.video.pipeline import check_targets
     from pahs.video.sample import encode_sample
 
     pairs = outputs_for([Path(path)], Path(target) if target is not None else None, naming(options))
@@ -113,11 +113,11 @@ def inspect(
     source, output = pairs[0]
     refused = None
     try:
-        check_target(source, output, overwrite=options.overwrite)
+        check_targets(source, output, options.encode, overwrite=options.overwrite, compare=options.compare)
     except PahsError as error:
         refused = str(error)
     part = chosen_part(source, options)
-    with open_source(source, part, deinterlace=options.deinterlace) as reader:
+    with open_source(source, part, options.fps, options.deinterlace) as reader:
         info, frames = reader.info, reader.info.frame_count
         trial = _trial(reader, output, options.encode)
     sample = None if trial.encoder is None else encode_sample(source, info, part, options.encode)
@@ -166,11 +166,17 @@ class _Trial:
 def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
     """Write the start of the output in a folder of its own, with all streams, and throw it away."""
     from pahs.video import VideoReader
+    from pahs.video.paths import gives_images
     from pahs.video.trial import try_output
 
     if not isinstance(reader, VideoReader):
         return _Trial(
             kept=("names and format of the images",), changed=("pictures",), lost=(*reader.warnings,)
+        )
+    if gives_images(reader.path, output, True if encode.images else None):
+        others = (_words(s) for s in _streams(reader, frozenset()) if s.fate == "not kept")
+        return _Trial(
+            tuple(_streams(reader, frozenset())), changed=("frames become images",), lost=tuple(others)
         )
     kept: frozenset[int] = frozenset()
     encoder = layout = refused = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from pahs.choices import EncodeOptions, seconds_of
+from pahs.choices import Compare, EncodeOptions, seconds_of
+from pahs.cli.many import run_all
 from pahs.cli.options import (
     ENCODING,
     RUNNING,
@@ -25,7 +26,9 @@ from pahs.cli.options import (
     say,
 )
 from pahs.deblur import DeblurOptions
-from pahs.errors import PahsError
+
+if TYPE_CHECKING:
+    from pahs.video import TransformReport
 
 
 @app.command
@@ -56,6 +59,19 @@ def deblur(
     deinterlace: Annotated[
         bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
     ] = False,
+    compare: Annotated[
+        Compare, Parameter(help="Also write a comparison: both pictures side by side, or half of each.")
+    ] = DeblurOptions.compare,
+    fps: Annotated[
+        float | None, Parameter(help="Make a video of a folder of images, with so many frames per second.")
+    ] = None,
+    recursive: Annotated[
+        bool,
+        Parameter(alias="-r", negative="", help="Also what is in folders in folders; -o gets the same tree."),
+    ] = False,
+    skip_existing: Annotated[
+        bool, Parameter(negative="", help="Leave out inputs that have their output: continues a folder.")
+    ] = False,
     overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
@@ -85,31 +101,23 @@ def deblur(
         preview=preview,
         strength=strength,
         deinterlace=deinterlace,
+        compare=compare,
+        fps=fps,
         overwrite=overwrite,
         device=device,
         precision=precision,
         memory=memory,
     )
-    pairs = outputs_for(inputs, output, naming(options))
+    pairs = outputs_for(inputs, output, naming(options, recursive))
     network = load(model, device, precision, random_weights)
     if random_weights:
         say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
-    failures = 0
-    for source, target in pairs:
-        try:
-            with bar(one_line(source.name), None) as advance:
-                report = run(source, target, options, network, advance)
-        except PahsError as error:
-            if len(pairs) == 1:
-                raise
-            say(f"error: {error}")
-            failures += 1
-            continue
-        for warning in report.warnings:
-            say(f"warning: {warning}")
-        print(f"{one_line(str(report.dst))}  {report.frames} frames, {report.rate:.1f} frames/s")
-    if failures:
-        raise PahsError(f"{failures} of {len(pairs)} inputs could not be deblurred")
+
+    def job(source: Path, target: Path) -> TransformReport:
+        with bar(one_line(source.name), None) as advance:
+            return run(source, target, options, network, advance)
+
+    run_all(pairs, job, skip_existing)
 
 
 @app.command

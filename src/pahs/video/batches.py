@@ -36,9 +36,13 @@ class Changed:
     """Waits for the new samples of all frames that were converted together."""
     number: int
     """Which of them is this one."""
+    before: Samples | None = None
+    """The samples of all of them before the change, if they are wanted."""
 
     def finish(self) -> Frame:
-        return replace(self.frame, planes=as_arrays(tuple(x[self.number] for x in self.samples())))
+        before = None if self.before is None else as_arrays(tuple(x[self.number] for x in self.before))
+        planes = as_arrays(tuple(x[self.number] for x in self.samples()))
+        return replace(self.frame, planes=planes, before=before)
 
 
 def batch_size(info: VideoInfo, device: torch.device) -> int:
@@ -95,10 +99,11 @@ def changed(
     pixels: PixelLayout,
     device: torch.device,
     strength: float = 1.0,
+    keep_before: bool = False,
 ) -> Generator[list[Any]]:
     """Yield every frame, changed by a share (`strength`) of what `fn` changes, and every packet as it is.
 
-    All come in order, batch by batch.
+    All come in order, batch by batch. `keep_before` keeps the samples before the change with each frame.
     Packets stay with the frames they came with, so sound stays with its pictures however far `fn` reads ahead.
     """
     batches = iter(batches)
@@ -126,7 +131,10 @@ def changed(
             batch = waiting.popleft()
             samples = _change(batch, outputs, pixels, device, strength)
             numbers, outputs = count(), []
-            yield [Changed(x, samples, next(numbers)) if isinstance(x, Frame) else x for x in batch.items]
+            before = batch.samples if keep_before else None
+            yield [
+                Changed(x, samples, next(numbers), before) if isinstance(x, Frame) else x for x in batch.items
+            ]
         # The function may have stopped before the end of the file: the remaining batches must hold no frame.
         for batch in chain(waiting, batches):
             if batch.frames:

@@ -228,26 +228,36 @@ def _is_cover(item: Any) -> bool:
     return isinstance(item, av.Packet) and bool(item.stream.disposition & av.stream.Disposition.attached_pic)
 
 
+def _exact_rate(rate: float) -> Fraction:
+    """23.976 and its like mean 24000/1001."""
+    film = Fraction(round(rate * 1.001) * 1000, 1001)
+    return film if abs(film - Fraction(rate)) < Fraction(1, 1000) else Fraction(rate).limit_denominator(1000)
+
+
 def open_source(
-    path: Path, part: Part | None = None, rate: Fraction | None = None, deinterlace: bool = False
+    path: Path, part: Part | None = None, rate: float | None = None, deinterlace: bool = False
 ) -> FrameSource:
     """A video file or a folder of images, or a part of it. `rate` is the images' frames per second, 25 by default."""
     if not path.is_dir():
+        if rate is not None:
+            raise PahsError(f"{path}: --fps is for folders of images; a video keeps the times of its frames")
         return VideoReader(path, deinterlace) if part is None else PartReader(path, part, deinterlace)
-    images = ImageFolderReader(path, rate or Fraction(25))
+    images = ImageFolderReader(path) if rate is None else ImageFolderReader(path, _exact_rate(rate))
     if part is not None:
         images.keep(part.start, part.end)
     return images
 
 
-def blurriest(path: Path, seconds: float, within: Part | None, measure: Measure) -> Part:
+def blurriest(
+    path: Path, seconds: float, within: Part | None, measure: Measure, rate: float | None = None
+) -> Part:
     """So many seconds of a video where the blur is worst, by a few of its frames; the middle where none tells.
 
     Frames that decode quickly are measured, spread over the video or over the part `within` it.
     """
     length, part = _exact(seconds), within or Part()
-    near: Callable[[Fraction], tuple[Fraction, Tensor] | None] = partial(_image_near, path)
-    with PartReader(path, Part()) if not path.is_dir() else ImageFolderReader(path) as reader:
+    near: Callable[[Fraction], tuple[Fraction, Tensor] | None] = partial(_image_near, path, rate)
+    with PartReader(path, Part()) if not path.is_dir() else open_source(path, rate=rate) as reader:
         total = Fraction(reader.info.frame_count or 0) / reader.info.rate
         end = min(part.end or total, total)
         if end <= part.start + length:
@@ -263,7 +273,6 @@ def blurriest(path: Path, seconds: float, within: Part | None, measure: Measure)
     return Part(start, start + length)
 
 
-def _image_near(folder: Path, time: Fraction) -> tuple[Fraction, Tensor]:
-    images = ImageFolderReader(folder)
-    images.keep(time, None)
+def _image_near(folder: Path, rate: float | None, time: Fraction) -> tuple[Fraction, Tensor]:
+    images = open_source(folder, Part(time), rate)
     return time, to_rgb(next(iter(images)).planes, images.info.pixels)

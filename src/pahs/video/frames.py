@@ -87,6 +87,8 @@ class Frame:
     """How long the frame is shown, in units of `time_base`, where the file says."""
     name: str | None = None
     """File name of the picture when it comes from a folder of images."""
+    before: Planes | None = None
+    """The samples before the frame was changed, where a comparison needs them."""
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pahs.choices import EncodeOptions
+from pahs.choices import Compare, EncodeOptions
 from pahs.errors import PahsError, Stopped
 from pahs.progress import Advance, Stop
 from pahs.video.batches import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.channel import Channel, Closed
+from pahs.video.compare import ComparedSink
 from pahs.video.cut import Part, open_source
 from pahs.video.frames import FrameSink, FrameSource, VideoInfo
-from pahs.video.images import ImageFolderWriter, refuse_single_image
-from pahs.video.reader import VideoReader
-from pahs.video.trial import try_output
-from pahs.video.writer import VideoWriter
+from pahs.video.images import refuse_single_image
+from pahs.video.paths import comparison_name, gives_images
+from pahs.video.sinks import open_sink, try_first
 
 _QUEUE = 8
 """Frames and packets that wait between two threads: enough to overlap, too few to fill the memory."""
@@ -47,6 +47,10 @@ class TransformReport:
     """Time from start to end."""
     warnings: tuple[str, ...]
     """What could not be kept, each in one line."""
+    comparison: Path | None = None
+    """The comparison that was written beside it, if one was asked for."""
+    sharpness: tuple[float, float] | None = None
+    """Mean sharpness of some frames before and after, where it was measured and can be told."""
 
     @property
     def rate(self) -> float:
@@ -65,30 +69,33 @@ def transform(
     advance: Advance | None = None,
     stop: Stop | None = None,
     part: Part | None = None,
+    rate: float | None = None,
     strength: float = 1.0,
     deinterlace: bool = False,
+    compare: Compare = "off",
 ) -> TransformReport:
     """Write `src` to `dst` with its pictures changed by `fn`.
 
     `fn` sees frames as float32 tensors on `device`, nominally in [0, 1]. Only what it changes is changed: see
-    `pahs.video.color`; `strength` is the share of the change that is made. `part` is all that is read and written.
-    `deinterlace` makes whole pictures of interlaced ones before `fn` sees them.
-    Decoding and encoding run in threads of their own; memory depends on how far `fn` reads ahead,
-    not on the length of the video. Once `stop` is set, the job ends with `Stopped`, and no file or thread is left.
+    `pahs.video.color`; `strength` is the share of the change that is made. `part` is all that is read and written;
+    `rate` is how many frames per second a folder of images stands for. `deinterlace` makes whole pictures of
+    interlaced ones before `fn` sees them. `compare` writes a second video that shows each frame before and after.
+    Decoding and encoding run in threads of their own; memory depends on how far `fn` reads ahead, not on the length
+    of the video. Once `stop` is set, the job ends with `Stopped`, and no file or thread is left.
     """
     start = time.perf_counter()
     advance = advance or Advance()
     advance.enter("opening")
     src, dst = Path(src), Path(dst)
     try:
-        check_target(src, dst, overwrite=overwrite)
+        check_targets(src, dst, encode, overwrite=overwrite, compare=compare)
     except OSError as error:
         raise PahsError(f"{error.filename or dst}: cannot be used ({error.strerror})") from None
-    source = open_source(src, part, deinterlace=deinterlace)
+    source = open_source(src, part, rate, deinterlace)
     try:
         _make_parent(dst)
-        lost = try_output(source, dst, encode).losses if isinstance(source, VideoReader) else ()
-        sink = _open_sink(dst, source, encode)
+        lost = try_first(dst, source, encode)
+        sink = open_sink(dst, source, encode, compare)
     except BaseException:
         source.close()
         raise
@@ -106,23 +113,28 @@ def transform(
     warnings = [*source.warnings, *sink.warnings, *lost]
     if source.lost:
         warnings.append(f"{src.name}: {source.lost} damaged or missing frames were left out")
-    return TransformReport(dst, frames, source.lost, time.perf_counter() - start, tuple(warnings))
+    seconds = time.perf_counter() - start
+    comparison = None if compare == "off" else comparison_name(dst)
+    return TransformReport(dst, frames, source.lost, seconds, tuple(warnings), comparison)
 
 
-def _open_sink(dst: Path, source: FrameSource, encode: EncodeOptions | None) -> FrameSink:
-    if isinstance(source, VideoReader):
-        return VideoWriter(dst, source.info, encode, source)
-    return ImageFolderWriter(dst, source.info)
-
-
-def check_target(src: Path, dst: Path, *, overwrite: bool) -> None:
+def check_targets(
+    src: Path, dst: Path, encode: EncodeOptions | None, *, overwrite: bool, compare: Compare = "off"
+) -> None:
     """Refuse what would lose the user's files, before any work is done."""
     if not src.exists():
         raise PahsError(f"{src}: no such file or folder")
     refuse_single_image(src)
+    images = gives_images(src, dst, True if encode is not None and encode.images else None)
+    _check_target(src, dst, images, overwrite)
+    if compare != "off":
+        _check_target(src, comparison_name(dst), images, overwrite)
+
+
+def _check_target(src: Path, dst: Path, images: bool, overwrite: bool) -> None:
     if dst.exists() and dst.samefile(src):
         raise PahsError(f"{dst}: is the input itself; choose another output")
-    if src.is_dir():
+    if images:
         if dst.is_file():
             raise PahsError(f"{dst}: is a file, but a folder of images is written to a folder")
         if dst.is_dir() and any(dst.iterdir()) and not overwrite:
@@ -167,7 +179,14 @@ def _pump(
                 advance.enter("looking ahead", read)
             yield frame
 
-    work = changed(decoded, lambda frames: fn(looked_ahead(frames)), info.pixels, device, strength)
+    work = changed(
+        decoded,
+        lambda frames: fn(looked_ahead(frames)),
+        info.pixels,
+        device,
+        strength,
+        isinstance(sink, ComparedSink),
+    )
 
     def read() -> None:
         try:

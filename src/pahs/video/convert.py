@@ -1,0 +1,115 @@
+"""Between the two kinds of result: the frames of a video as images, and images as an ordinary video."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pahs.video.color import apply_change, to_rgb
+from pahs.video.frames import Frame, FrameSink, PixelLayout, Plane, Planes, VideoInfo
+
+_HDR = (16, 18)
+"""Transfer codes of PQ and HLG."""
+
+
+def info_of_images(info: VideoInfo) -> VideoInfo:
+    """Facts about the frames of a video as RGB images: turned upright, of 8 or 16 bits."""
+    width, height = (info.height, info.width) if _turns(info) % 2 else (info.width, info.height)
+    pixels = PixelLayout("rgb", 8 if info.pixels.depth == 8 else 16, True)
+    return replace(
+        info,
+        width=width,
+        height=height,
+        pixels=pixels,
+        matrix=0,
+        color_range=2,
+        display_matrix=None,
+        rotation=0,
+    )
+
+
+def info_of_video(info: VideoInfo) -> VideoInfo:
+    """Facts about a video that any player shows, made of images: 4:2:0, BT.709, of 8 or 10 bits."""
+    pixels = PixelLayout("yuv420", 8 if info.pixels.depth == 8 else 10)
+    return replace(info, pixels=pixels, matrix=1, color_range=1, primaries=1, transfer=1)
+
+
+class AsImages(FrameSink):
+    """Turns frames into RGB and upright, and numbers those that have no name."""
+
+    def __init__(self, images: FrameSink, info: VideoInfo, suffix: str) -> None:
+        self.images, self.info, self.suffix = images, info, suffix
+        self.depth = info_of_images(info).pixels.depth
+        self.count = 0
+        name = info.path.name
+        self.warnings = images.warnings
+        if info.audio_streams:
+            self.warnings.append(
+                f"{name}: images have no sound; the {info.audio_streams} audio streams are not kept"
+            )
+        if info.sample_aspect_ratio not in (None, 1):
+            self.warnings.append(
+                f"{name}: images have square pixels; the aspect ratio of samples is not kept"
+            )
+        if info.transfer in _HDR:
+            self.warnings.append(f"{name}: the images hold HDR samples, but the mark of HDR is not kept")
+
+    def prepare(self, frame: Frame) -> Any:
+        self.count += 1
+        rgb = torch.rot90(to_rgb(frame.planes, self.info.pixels), _turns(self.info), (1, 2))
+        top = 2**self.depth - 1
+        levels = (rgb * top).round_().clamp_(0, top).numpy()
+        red, green, blue = levels.astype(np.uint8) if top == 255 else levels.astype(np.uint16)
+        planes: Planes = (green, blue, red)
+        stem = f"{self.count:06d}" if frame.name is None else Path(frame.name).stem
+        return self.images.prepare(replace(frame, planes=planes, name=stem + self.suffix))
+
+    def put(self, item: Any) -> None:
+        if isinstance(item, tuple):  # a packet of sound has no place here
+            self.images.put(item)
+
+    def close(self) -> None:
+        self.images.close()
+
+    def abort(self) -> None:
+        self.images.abort()
+
+
+class AsVideo(FrameSink):
+    """Turns images into the samples of an ordinary video."""
+
+    def __init__(self, video: FrameSink, info: VideoInfo) -> None:
+        self.video, self.info = video, info
+        self.warnings = video.warnings
+        self.pixels = info_of_video(info).pixels
+        shape, half = (info.height, info.width), (-(-info.height // 2), -(-info.width // 2))
+        self.grey: Planes = tuple(self._grey(x) for x in (shape, half, half))
+        self.rgb = to_rgb(self.grey, self.pixels)
+
+    def _grey(self, shape: tuple[int, int]) -> Plane:
+        if self.pixels.depth == 8:
+            return np.full(shape, 128, np.uint8)
+        return np.full(shape, 2 ** (self.pixels.depth - 1), np.uint16)
+
+    def prepare(self, frame: Frame) -> Any:
+        image = to_rgb(frame.planes, self.info.pixels)
+        return self.video.prepare(
+            replace(frame, planes=apply_change(self.grey, self.rgb, image, self.pixels))
+        )
+
+    def put(self, item: Any) -> None:
+        self.video.put(item)
+
+    def close(self) -> None:
+        self.video.close()
+
+    def abort(self) -> None:
+        self.video.abort()
+
+
+def _turns(info: VideoInfo) -> int:
+    return info.rotation // 90 % 4 if info.rotation % 90 == 0 else 0
