@@ -75,5 +75,7 @@ class EncodeOptions:
         check_choice("sound", self.sound, Sound)
         if self.images is not None:
             check_choice("images", self.images, ImageFormat)
+        if self.crf is not None and self.lossless:
+            raise PahsError(f"crf {self.crf} and lossless exclude each other; leave one of them away")
         if self.crf is not None and not 0 <= self.crf <= 63:
             raise PahsError(f"crf {self.crf} is out of range; choose 0 (best) to 63 (smallest)")

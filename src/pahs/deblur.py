@@ -102,7 +102,7 @@ def deblur(
         raise PahsError("the input's or output's name is empty; name a file")
     pairs = outputs_for([Path(source)], Path(target) if target is not None else None, naming(options))
     if len(pairs) > 1:
-        raise PahsError(f"{source}: holds {len(pairs)} videos; give one of them")
+        raise PahsError(f"{source}: holds {len(pairs)} videos; call deblur for each of them")
     if stop is not None and stop.is_set():
         raise Stopped(f"{source}: stopped")
     if not isinstance(model, Deblurrer):
@@ -118,7 +118,10 @@ def deblur(
         if not options.strength:
             return frames
         restored = engine.stream(
-            network, gain.before(frames), look_ahead=options.look_ahead, scene_cuts=options.scene_cuts
+            network,
+            gain.before(_large_enough(frames, network, source)),
+            look_ahead=options.look_ahead,
+            scene_cuts=options.scene_cuts,
         )
         return gain.after(restored)
 
@@ -137,6 +140,15 @@ def deblur(
         compare=options.compare,
     )
     return replace(report, sharpness=gain.means()) if options.strength == 1 else report
+
+
+def _large_enough(frames: Iterator[Tensor], network: Deblurrer, source: str | Path) -> Iterator[Tensor]:
+    smallest = network.contract.min_size
+    for frame in frames:
+        height, width = frame.shape[1:]
+        if min(height, width) < smallest:
+            raise PahsError(f"{source}: is {width}x{height}; frames need {smallest}x{smallest} at least")
+        yield frame
 
 
 def naming(options: DeblurOptions, recursive: bool = False) -> Naming:

@@ -20,6 +20,7 @@ from torch import Tensor
 from pahs.data.gamma import to_display, to_light
 from pahs.data.synthesis import Layers, expose
 from pahs.deblur import DeblurOptions, deblur
+from pahs.errors import PahsError
 from pahs.evaluation.metrics import mean_psnr, psnr
 from pahs.levels import to_pictures
 from pahs.progress import bar
@@ -63,8 +64,15 @@ def demo(
     quiet: bool = True,
 ) -> DemoReport:
     """Write a blurry clip, its deblurred version, a comparison picture and a comparison video into `folder`."""
+    if frames < 1:
+        raise PahsError(f"--frames {frames}: it must be 1 or more")
     network = load(model, device, precision)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PahsError(
+            f"{folder}: no folder can be made ({error.strerror}); choose another --output"
+        ) from None
     blurry, deblurred = folder / "blurry.mp4", folder / "deblurred.mp4"
     sharp = []
     with bar("filming a street", frames, quiet=quiet) as advance:

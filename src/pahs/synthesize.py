@@ -27,7 +27,7 @@ from pahs.data.sequences import contact_sheet, write_sequence
 from pahs.data.synthesis import PhotoSource
 from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
-from pahs.files import remove_unfinished, write_whole
+from pahs.files import remove, remove_unfinished, write_whole
 from pahs.levels import to_levels
 from pahs.progress import Advance, bar
 
@@ -93,6 +93,7 @@ def synthesize(
         "test_share": test_share,
         "seed": seed,
     }
+    new, dataset = not out.exists(), None
     try:
         _claim(out, options, overwrite)
         period = round(1 / test_share) if test_share else 0
@@ -108,7 +109,11 @@ def synthesize(
             )
         spacing = -(-len(dataset.sequences) // SHEET_ROWS)
         contact_sheet(dataset.sequences[::spacing], out / SHEET)
-    except OSError as error:
+    except BaseException as error:
+        if new and (dataset is None or not dataset.written):
+            remove(out)
+        if not isinstance(error, OSError):
+            raise
         raise PahsError(
             f"{out}: cannot be written ({error}); free some space or choose another folder"
         ) from error

@@ -27,6 +27,8 @@ from pahs.networks.contract import Deblurrer
 
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 
+MOST = 16.0
+"""Frames are nominally in [0, 1], and some way beyond; far beyond are levels up to 255."""
 AHEAD = {"cpu": 0, "cuda": 1}
 """Batches that are compared for scene cuts before they are needed: while the host waits for the answer, a GPU computes
 the batch before."""
@@ -50,10 +52,12 @@ def stream(
     if chunk is not None and chunk < 1:
         raise PahsError(f"chunk is {chunk}; it must be 1 or more")
     source = iter(frames)
-    first = next(source, None)
-    if first is None:
+    try:
+        first = next(source)
+    except StopIteration:
         return
     image = to_image(first, model)
+    _check_values(image, model)
     # Not the frame itself, which may be part of a larger tensor.
     kind: FrameT = first.new_empty(0) if isinstance(first, Tensor) else first[:0].copy()
     del first
@@ -61,7 +65,7 @@ def stream(
     cuts = CutDetector() if scene_cuts else None
     ahead = AHEAD.get(image.device.type, 0) if cuts is not None else 0
     batches: deque[tuple[list[Tensor], Callable[[], list[bool]]]] = deque()
-    pictures = chain(iter([image]), (to_image(x, model) for x in source))
+    pictures = chain(iter([image]), (to_image(_same_kind(x, kind), model) for x in source))
     del image  # only the restorer shall keep a frame: large ones take a good part of a small memory
     for images in _batches(pictures, restorer):
         none: Callable[[], list[bool]] = partial(list, [False] * len(images))
@@ -106,18 +110,47 @@ def _through(restorer: Restorer, images: list[Tensor], cuts: Callable[[], list[b
 
 def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:
     """A frame of either kind as (3, H, W) floats in [0, 1] on the model's device."""
-    weight = next(model.parameters(), torch.empty(0))
-    if isinstance(frame, Tensor):
-        image = frame.to(weight.device)
+    device = next(model.parameters(), torch.empty(0)).device
+    if isinstance(frame, Tensor) and frame.is_floating_point() and frame.ndim == 3 and len(frame) == 3:
+        image = frame.to(device)
         image = image if image.dtype == torch.float64 else image.float()
+    elif isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,):
+        # PyTorch warns of memory that may not be written, such as np.asarray of a Pillow image: copied instead.
+        samples = np.require(frame, requirements=["C", "W"])
+        image = torch.from_numpy(samples).to(device).permute(2, 0, 1).float() / 255
     else:
-        image = torch.from_numpy(np.ascontiguousarray(frame)).to(weight.device).permute(2, 0, 1).float() / 255
-    if image.ndim != 3 or image.shape[0] != 3:
-        raise PahsError(f"a frame must be (3, H, W) or uint8 (H, W, 3), not {tuple(frame.shape)}")
+        raise PahsError(f"{_described(frame)}; a frame must be (3, H, W) floats or a uint8 array (H, W, 3)")
     smallest = model.contract.min_size
     if min(image.shape[1:]) < smallest:
         raise PahsError(f"frames are {size_text(image.shape)}; the smallest is {smallest}x{smallest}")
     return image
+
+
+def _same_kind(frame: FrameT, first: FrameT) -> FrameT:
+    if type(frame) is not type(first):
+        raise PahsError(
+            f"{_described(frame)} after frames of type {type(first).__name__}; give all of one kind"
+        )
+    return frame
+
+
+def _described(frame: object) -> str:
+    """What a user gave instead of a frame."""
+    if isinstance(frame, Tensor | np.ndarray):
+        kind = "tensor" if isinstance(frame, Tensor) else "array"
+        return f"got a {str(frame.dtype).removeprefix('torch.')} {kind} {tuple(frame.shape)}"
+    return f"got {type(frame).__name__}"
+
+
+def _check_values(image: Tensor, model: Deblurrer) -> None:
+    """Refuse, once for each stream, what would silently restore nothing."""
+    if not 0 <= image.abs().max().item() <= MOST:
+        raise PahsError(
+            f"the first frame reaches {image.abs().max().item():g}; frames are in [0, 1], black to white"
+        )
+    sums = [p.detach().sum(dtype=torch.float32) for p in model.parameters()]
+    if sums and not torch.stack(sums).isfinite().all():
+        raise PahsError("the model's weights hold values that are not numbers; its training has diverged")
 
 
 def from_image(image: Tensor, like: FrameT) -> FrameT:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -25,6 +26,8 @@ from pahs.files import whole
 from pahs.networks import ARCHITECTURES, PRESETS, Deblurrer, ModelConfig
 
 FORMAT = "pahs-1"
+LARGEST = 1 << 16
+"""No number of a configuration is larger."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +85,17 @@ def bundled(name: str) -> Path | None:
 def describe(path: Path | str) -> WeightsFile:
     """Read and check a file's metadata without reading its tensors."""
     path = Path(path)
-    if not path.exists():
-        raise PahsError(f"{path}: no such weights file")
-    if path.is_dir():
-        raise PahsError(f"{path} is a folder; give the .safetensors file itself")
     try:
+        if not path.exists():
+            raise PahsError(f"{path}: no such weights file")
+        if path.is_dir():
+            raise PahsError(f"{path} is a folder; give the .safetensors file itself")
+        with path.open("rb"):
+            pass
         with safe_open(path, "pt") as file:
             metadata = dict(file.metadata() or {})
+    except PermissionError:
+        raise PahsError(f"{path}: cannot be read; check its permissions") from None
     except (SafetensorError, OSError) as error:
         raise PahsError(
             f"{path} is not a readable safetensors file ({error}); download or train it again"
@@ -102,10 +109,22 @@ def describe(path: Path | str) -> WeightsFile:
         known = ", ".join(ARCHITECTURES)
         raise PahsError(f"{path}: unknown architecture {architecture!r}; this version of pahs knows {known}")
     try:
-        config = configs.build(kind, json.loads(metadata.get("config", "{}")))
-    except ValueError as error:
+        values = json.loads(metadata.get("config", "{}"))
+        if not isinstance(values, dict):
+            raise ValueError(f"it is a {type(values).__name__} instead of names with values")
+        if _largest(values) > LARGEST:
+            raise ValueError(f"{_largest(values):g} is more than any network has of anything")
+        config = configs.build(kind, values)
+    except (ValueError, RecursionError) as error:
         raise PahsError(f"{path}: its configuration cannot be used: {error}") from None
     return WeightsFile(path, architecture, config, metadata)
+
+
+def _largest(value: object) -> float:
+    """The largest number in plain data."""
+    if isinstance(value, dict | list):
+        return max((_largest(x) for x in (value.values() if isinstance(value, dict) else value)), default=0.0)
+    return abs(value) if isinstance(value, int | float) else 0.0
 
 
 def read(path: Path | str) -> Deblurrer:
@@ -118,6 +137,13 @@ def read(path: Path | str) -> Deblurrer:
         raise PahsError(f"{path} is damaged ({error}); download or train it again") from None
     if checksum(tensors) != about.metadata.get("sha256"):
         raise PahsError(f"{path} is damaged: its checksum does not match; download or train it again")
+    if not all(x.isfinite().all() for x in tensors.values()):
+        raise PahsError(f"{path}: holds values that are not numbers; its training has diverged")
+    # First without memory: a width that the tensors do not have could ask for more than there is.
+    with torch.device("meta"):
+        described = {name: x.shape for name, x in about.config.build().state_dict().items()}
+    if described != {name: x.shape for name, x in tensors.items()}:
+        raise PahsError(f"{path}: its tensors do not fit its configuration")
     model = about.config.build()
     try:
         model.load_state_dict({k: x.float() if x.is_floating_point() else x for k, x in tensors.items()})
@@ -134,7 +160,7 @@ def load(name_or_path: str | Path, random_weights: bool = False) -> Deblurrer:
     name = str(name_or_path)
     preset = PRESETS.get(name)
     if preset is None:
-        if not Path(name).exists() and not name.endswith(".safetensors"):
+        if not (name.endswith(".safetensors") or os.sep in name or Path(name).exists()):
             raise PahsError(f"no model named {name!r} and no such file; `pahs models` lists the names")
         return read(name_or_path)
     if random_weights:

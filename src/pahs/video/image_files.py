@@ -53,6 +53,16 @@ def kind_of(file: Path) -> Hashable:
         return None
 
 
+def is_animated(file: Path) -> bool:
+    """Whether a PNG or WebP file holds several pictures."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(1 << 16)
+    except OSError:
+        return False
+    return b"acTL" in head[: head.find(b"IDAT")] if head.startswith(b"\x89PNG") else head[30:34] == b"ANIM"
+
+
 def read_image(file: Path) -> tuple[VideoFrame, str] | None:
     """The picture and the name of its codec; None for a file that is damaged or incomplete."""
     import av

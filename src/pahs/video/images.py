@@ -16,6 +16,7 @@ from pahs.video.frames import Frame, FrameSink, FrameSource, PixelLayout, VideoI
 from pahs.video.image_files import (
     IMAGE_SUFFIXES,
     encode_image,
+    is_animated,
     is_transparent,
     kind_of,
     read_image,
@@ -42,6 +43,8 @@ def images_in(folder: Path) -> list[Path]:
 def refuse_single_image(path: Path) -> None:
     """FFmpeg would take a photo as a video of one frame, which nobody means."""
     if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
+        if is_animated(path):
+            raise PahsError(f"{path}: animated images are not read; convert it to a video, or to a GIF")
         raise PahsError(f"{path}: is a single image; give a video or the folder with all its images")
 
 

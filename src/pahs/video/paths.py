@@ -62,12 +62,12 @@ def _pairs(inputs: list[Path], output: Path | None, naming: Naming) -> list[tupl
         found = list(_below(path)) if naming.recursive else _videos(path)
         if not found and not images_in(path):
             raise PahsError(f"{path}: holds neither videos nor images")
-        many = many or bool(found)
+        many = many or len(found) > 1 or (bool(found) and not _is_video_name(output))
         sources += [(x, x.parent.relative_to(path)) for x in found] if found else [(path, Path())]
     if output is None:
         pairs = [(s, s.absolute().parent / default_name(s, naming)) for s, _ in sources]
     elif many or _stands_for_a_folder(output, sources[0][0], naming):
-        if output.is_file() or (not output.is_dir() and output.suffix.lower() in VIDEO_SUFFIXES):
+        if output.is_file() or _is_video_name(output):
             raise PahsError(f"{output}: several results need a folder to go to, not a file")
         pairs = [(s, output / below / default_name(s, naming)) for s, below in sources]
     else:
@@ -81,6 +81,11 @@ def _pairs(inputs: list[Path], output: Path | None, naming: Naming) -> list[tupl
                 "each with its own --output"
             )
     return pairs
+
+
+def _is_video_name(output: Path | None) -> bool:
+    """Whether it is meant as a file."""
+    return output is not None and output.suffix.lower() in VIDEO_SUFFIXES and not output.is_dir()
 
 
 def _stands_for_a_folder(output: Path, source: Path, naming: Naming) -> bool:
