@@ -50,7 +50,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("choices", "errors", "files", "progress"),
         *("data", "networks", "engine", "runtime", "evaluation", "version"),
     ),
-    "bench": ("errors", "networks", "runtime", "benchmarks", "figures"),
+    "bench": ("errors", "files", "networks", "runtime", "benchmarks", "figures"),
     "demo": ("levels", "progress", "data", "video", "runtime", "deblur", "evaluation.metrics"),
     # The web page: a queue on disk, a server, and workers that call `deblur`.
     "web": (

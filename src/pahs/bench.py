@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 
 from pahs.benchmarks import compare, scaling, zoo
-from pahs.benchmarks.conditions import check_model, write_json
+from pahs.benchmarks.conditions import check_model
 from pahs.benchmarks.files import file_report, open_video
 from pahs.benchmarks.options import BenchConfig, Task
 from pahs.figures import require_matplotlib
 from pahs.figures.scaling import plot
+from pahs.files import write_json
 from pahs.networks import PRESETS
 from pahs.runtime.device import choose_device
 from pahs.runtime.load import default_model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -145,6 +146,12 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill the file or folder that becomes `path`: all or nothing."""
     with whole(path) as partial:
         write(partial)
+
+
+def write_json(path: Path, content: object, allow_nan: bool = True) -> None:
+    """Write plain data as JSON: all or nothing."""
+    text = json.dumps(content, indent=1, allow_nan=allow_nan)
+    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
 
 
 def cache_folder() -> Path:

@@ -32,10 +32,10 @@ from pahs.benchmarks.files import FileRates, Video, file_markdown, measure_file
 from pahs.benchmarks.options import BenchConfig
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import STAGES, Work, count_literal, count_work, matrix_rate, stopwatch, take
-from pahs.benchmarks.tables import NO_MEMORY, gib, shown, table
 from pahs.engine import stream
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
+from pahs.evaluation.tables import NO_MEMORY, gib, shown, table
 from pahs.networks import PAHS, PRESETS
 from pahs.runtime import weights
 from pahs.runtime.precision import DTYPES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,6 @@ from torch import Tensor
 from pahs.benchmarks.options import BenchConfig
 from pahs.choices import Device, Precision
 from pahs.errors import PahsError
-from pahs.files import write_whole
 from pahs.networks import PRESETS
 from pahs.runtime import weights
 from pahs.runtime.device import choose_device, device_name, limit_memory
@@ -108,8 +106,3 @@ def conditions(config: BenchConfig, what: str) -> str:
         f"`pahs bench {what} --size {config.width} {config.height} --frames {config.frames} "
         f"--seconds {config.seconds:g} --device {config.device} --precision {config.precision}{config.limit}`"
     )
-
-
-def write_json(path: Path, content: object) -> None:
-    text = json.dumps(content, indent=1)
-    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))

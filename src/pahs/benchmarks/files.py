@@ -16,9 +16,9 @@ import torch
 
 from pahs.benchmarks.conditions import Say, conditions, has_weights, moving_texture, settle
 from pahs.benchmarks.options import BenchConfig
-from pahs.benchmarks.tables import table
 from pahs.engine import stream
 from pahs.errors import PahsError
+from pahs.evaluation.tables import table
 from pahs.networks import Deblurrer
 from pahs.runtime.load import load
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pahs.benchmarks.conditions import Say, allocated, conditions, moving_texture, peak_since, settle
 from pahs.benchmarks.options import BenchConfig
-from pahs.benchmarks.tables import NO_MEMORY, gib, table
 from pahs.benchmarks.zoo import run_through
+from pahs.evaluation.tables import NO_MEMORY, gib, table
 from pahs.runtime.load import load
 
 SIZES = ((320, 180), (640, 360), (960, 540), (1280, 720), (1920, 1080), (2560, 1440), (3840, 2160))

@@ -26,10 +26,10 @@ from pahs.benchmarks.conditions import (
     wait,
 )
 from pahs.benchmarks.options import BenchConfig
-from pahs.benchmarks.tables import NO_MEMORY, gib, shown, table
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
+from pahs.evaluation.tables import NO_MEMORY, gib, shown, table
 from pahs.networks import PRESETS, Deblurrer
 from pahs.runtime import weights
 from pahs.runtime.device import device_name

@@ -12,7 +12,6 @@ The score is the PSNR between the first and each of the others, of the worst fra
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,8 @@ from torch import Tensor
 from pahs.data.layouts import PairedDataset
 from pahs.errors import PahsError
 from pahs.evaluation.metrics import psnr
-from pahs.files import write_whole
+from pahs.evaluation.tables import shown, table
+from pahs.files import write_json
 from pahs.networks.contract import Deblurrer, Tensors
 
 BAR = 60.0
@@ -126,24 +126,20 @@ def score_long(
 
 def long_table(name: str, conditions: str, scores: Iterable[LongScore]) -> str:
     """The scores as Markdown."""
-    lines = [
-        f"{name}, {conditions}: PSNR in dB between long and short sweeps, of the worst frame; bar {BAR:g}",
-        "",
-        "| film | frames | backward sweep | forward sweep | |",
-        "|---|--:|--:|--:|---|",
-    ]
-    for score in scores:
-        columns = ["-" if x is None else f"{x:.1f}" for x in (score.backward, score.forward)]
-        verdict = "pass" if score.passed else "FAIL"
-        lines.append(f"| {score.film} | {score.frames} | {' | '.join(columns)} | {verdict} |")
-    return "\n".join(lines) + "\n"
+    about = f"{name}, {conditions}: PSNR in dB between long and short sweeps, of the worst frame; bar {BAR:g}"
+    rows = (
+        (x.film, x.frames, shown(x.backward, ".1f"), shown(x.forward, ".1f"), "pass" if x.passed else "FAIL")
+        for x in scores
+    )
+    return (
+        "\n".join([about, "", *table("film | frames | backward sweep | forward sweep | verdict", rows)])
+        + "\n"
+    )
 
 
 def write_long_json(path: Path, name: str, conditions: str, scores: Iterable[LongScore]) -> None:
-    rows = [{**asdict(score), "passed": score.passed} for score in scores]
-    content = {"model": name, "conditions": conditions, "bar": BAR, "films": rows}
-    text = json.dumps(content, indent=1) + "\n"
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    films = [{**asdict(score), "passed": score.passed} for score in scores]
+    write_json(path, {"model": name, "conditions": conditions, "bar": BAR, "films": films})
 
 
 def _reconstructed(network: Deblurrer, latents: Tensors) -> Tensor:

@@ -6,11 +6,10 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pahs import configs
+from pahs import configs, files
 from pahs.errors import PahsError
 from pahs.evaluation.options import EvaluateOptions
 from pahs.evaluation.score import Means, SequenceScore, means
-from pahs.files import write_whole
 from pahs.networks.contract import Family
 
 FORMAT = "pahs-evaluation-5"
@@ -85,8 +84,7 @@ def write_json(evaluation: Evaluation, path: Path) -> None:
         "mean_over_frames": asdict(evaluation.mean_over_frames),
         "sequences": {sequence.name: asdict(sequence.mean) for sequence in evaluation.sequences},
     }
-    text = json.dumps({"format": FORMAT, "summary": summary, **asdict(evaluation)}, indent=1, allow_nan=False)
-    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+    files.write_json(path, {"format": FORMAT, "summary": summary, **asdict(evaluation)}, allow_nan=False)
 
 
 def read_json(path: Path) -> Evaluation:

@@ -26,13 +26,11 @@ Colour = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
-class FrameScore:
-    """One restored frame on 8-bit RGB, and the blurry frame as it was shot."""
+class Means:
+    """Scores of restored frames on 8-bit RGB and of the blurry ones: averages over frames, or over sequences."""
 
-    frame: str
-    """Name of the sharp frame's file."""
     psnr: float
-    """In dB, capped as `metrics.capped` does."""
+    """In dB, each frame capped as `metrics.capped` does."""
     ssim: float
     blurry_psnr: float
     blurry_ssim: float
@@ -41,23 +39,16 @@ class FrameScore:
     true_shift: Colour
     """Mean of sharp minus blurry frame: blur that was averaged in linear light is brighter than the truth."""
     flicker: float | None
-    """Levels by which the change since the last frame differs from the true change; None: no last frame."""
+    """Levels by which the change since the last frame differs from the true change; None: there is no last frame."""
     blurry_flicker: float | None
 
 
 @dataclass(frozen=True)
-class Means:
-    """Averages over frames, or over the averages of sequences."""
+class FrameScore(Means):
+    """The scores of a single frame."""
 
-    psnr: float
-    ssim: float
-    blurry_psnr: float
-    blurry_ssim: float
-    shift: Colour
-    true_shift: Colour
-    flicker: float | None
-    """Over the frames that have one; None: there are none."""
-    blurry_flicker: float | None
+    frame: str
+    """Name of the sharp frame's file."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ class SequenceScore:
         return means(self.frames)
 
 
-def means(scores: Sequence[FrameScore] | Sequence[Means]) -> Means:
+def means(scores: Sequence[Means]) -> Means:
     return Means(
         psnr=mean_psnr(x.psnr for x in scores),
         ssim=_mean(x.ssim for x in scores) or 0.0,

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from pahs.errors import PahsError
-from pahs.files import cache_folder, write_whole
+from pahs.files import cache_folder, write_json
 from pahs.runtime.device import cpu_name, cpuinfo
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -69,9 +69,9 @@ def recall(dtype: str) -> float | None:
 
 
 def remember(dtype: str, speed: float) -> None:
-    text = json.dumps({**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}, indent=1)
+    known = {**_remembered(), f"{_this_cpu()}, {dtype}": round(speed, 2)}
     with suppress(PahsError):  # where the cache folder cannot be written, the next run measures again
-        write_whole(_memory(), lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+        write_json(_memory(), known)
 
 
 def _remembered() -> dict[str, object]:

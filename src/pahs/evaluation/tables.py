@@ -1,4 +1,4 @@
-"""Markdown tables of measurements."""
+"""Markdown tables of scores and measurements."""
 
 from __future__ import annotations
 
