@@ -10,8 +10,10 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 
+SMALL = ("errors", "levels", "configs", "progress", "choices", "files")
+"""Small files without a network or a video in them."""
+
 ARROWS: dict[str, tuple[str, ...]] = {
-    # Small files without PyTorch or FFmpeg that every room may use.
     "errors": (),
     "levels": (),
     "configs": (),
@@ -19,47 +21,34 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "choices": ("errors",),
     "files": ("errors",),
     # Rooms that know nothing of each other. The only kernels that video uses are copies to and from a GPU.
-    "kernels": ("errors", "files"),
-    "networks": ("configs", "kernels.ops"),
-    "video": ("choices", "errors", "files", "levels", "progress", "kernels.streams"),
-    "data": ("choices", "errors", "files", "levels"),
+    "kernels": SMALL,
+    "networks": (*SMALL, "kernels.ops"),
+    "video": (*SMALL, "kernels.streams"),
+    "data": SMALL,
     "evaluation.metrics": (),
     # video file -> video file
-    "engine": ("errors", "levels", "kernels", "networks"),
-    "runtime": ("configs", "errors", "files", "networks", "engine"),
-    "deblur": ("choices", "errors", "progress", "networks", "engine", "runtime", "video"),
-    "inspect": ("choices", "errors", "networks", "runtime", "video", "deblur"),
+    "engine": (*SMALL, "kernels", "networks"),
+    "runtime": (*SMALL, "networks", "engine"),
+    "deblur": (*SMALL, "networks", "engine", "runtime", "video"),
+    "inspect": (*SMALL, "networks", "runtime", "video", "deblur"),
     # photos, videos, datasets -> training -> weights -> evaluation -> report
-    "evaluation": ("choices", "configs", "errors", "files", "progress", "networks", "engine", "data.layouts"),
-    "training": (
-        *("choices", "configs", "errors", "files", "levels", "progress"),
-        *("networks", "kernels.training", "runtime", "data", "evaluation.metrics"),
-    ),
+    "evaluation": (*SMALL, "networks", "engine", "data.layouts"),
+    "training": (*SMALL, "networks", "kernels.training", "runtime", "data", "evaluation.metrics"),
     # Measurements, and the pictures that are drawn of them. They may look into every room.
-    "benchmarks": (
-        *("choices", "errors", "files", "networks", "engine", "runtime", "video", "deblur"),
-        *("evaluation", "training"),
-    ),
-    "figures": ("errors", "files", "benchmarks"),
+    "benchmarks": (*SMALL, "networks", "engine", "runtime", "video", "deblur", "evaluation", "training"),
+    "figures": (*SMALL, "benchmarks"),
     # What users import.
-    "version": ("choices", "errors", "engine", "runtime", "deblur"),
+    "version": (*SMALL, "engine", "runtime", "deblur"),
     # One file for each command.
-    "synthesize": ("choices", "errors", "files", "levels", "progress", "data", "video"),
-    "train": ("errors", "files", "training"),
-    "evaluate": (
-        *("choices", "errors", "files", "progress"),
-        *("data", "networks", "engine", "runtime", "evaluation", "version"),
-    ),
-    "bench": ("errors", "files", "networks", "runtime", "benchmarks", "figures"),
-    "demo": ("levels", "progress", "data", "video", "runtime", "deblur", "evaluation.metrics"),
+    "synthesize": (*SMALL, "data", "video"),
+    "train": (*SMALL, "training"),
+    "evaluate": (*SMALL, "data", "networks", "engine", "runtime", "evaluation", "version"),
+    "bench": (*SMALL, "networks", "runtime", "benchmarks", "figures"),
+    "demo": (*SMALL, "data", "video", "runtime", "deblur", "evaluation.metrics"),
     # The web page: a queue on disk, a server, and workers that call `deblur`.
-    "web": (
-        *("choices", "errors", "files", "progress", "networks", "runtime", "video"),
-        *("deblur", "inspect", "version"),
-    ),
+    "web": (*SMALL, "networks", "runtime", "video", "deblur", "inspect", "version"),
     "cli": (
-        *("choices", "errors", "progress", "video", "data", "runtime", "evaluation.options", "benchmarks"),
-        *("figures", "version"),
+        *(*SMALL, "video", "data", "runtime", "evaluation.options", "benchmarks", "figures", "version"),
         *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web"),
     ),
     "__main__": ("cli",),
