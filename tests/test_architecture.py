@@ -139,6 +139,14 @@ def test_the_top_level_stays_a_table_of_contents() -> None:
     assert len(files) <= 15, f"{len(files)} files: {', '.join(files)}; move one into a room"
 
 
+def test_the_map_names_every_room_and_file_at_the_top() -> None:
+    page = (SOURCE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = [path.parent for path in (SOURCE / "pahs").glob("*/__init__.py")]
+    assert [room.name for room in rooms if f"| `src/pahs/{room.name}/` |" not in page] == []
+    files = [path.name for path in (SOURCE / "pahs").glob("*.py") if not path.name.startswith("__")]
+    assert [name for name in files if f"`{name}`" not in page] == []
+
+
 def test_files_are_short() -> None:
     long = {
         name: length
