@@ -35,7 +35,7 @@ def psnr(a: Tensor, b: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float6
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pahs-t", "pahs-s"])
 def test_a_long_video_stays_good_to_both_ends(name: str, filmed: tuple[Tensor, Tensor]) -> None:
-    """A state that runs away shows at the far end of a sweep: in brightness first, then in everything."""
+    """A state that diverges shows at the far end of a sweep: in brightness first, then in everything."""
     blurry, sharp = filmed
     network = load(name, "cpu", "fp32")
     restored = torch.stack(list(stream(network, blurry, scene_cuts=False))).clamp(0, 1)
@@ -58,7 +58,7 @@ def test_the_far_future_is_forgotten(name: str) -> None:
     for film, clip in films(96, 64):
         if (
             film == "noise" or name != "pahs"
-        ):  # the hardest film for those that ran away; `pahs` takes 25 s for it
+        ):  # the hardest film for those that diverged; `pahs` takes 25 s for it
             score = score_long(network, film, clip, longest, restored=BLOCK)
             print(score)
             assert score.passed

@@ -1,4 +1,4 @@
-"""`pahs evaluate --long`: what runs away fails, what forgets passes."""
+"""`pahs evaluate --long`: what diverges fails, what forgets passes."""
 
 from __future__ import annotations
 

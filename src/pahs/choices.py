@@ -64,8 +64,8 @@ class EncodeOptions:
     lossless: bool = False
     """Keep every sample exactly; files get many times larger."""
     sound: Sound = "auto"
-    """auto: taken over as it is, encoded anew only where not even .mkv can hold it, and said. copy: refused instead.
-    encode: encoded anew wherever the output cannot hold it."""
+    """auto: taken over as it is, encoded again only where not even .mkv can hold it, and said. copy: refused instead.
+    encode: encoded again wherever the output cannot hold it."""
     images: ImageFormat | None = None
     """Write a folder of images in this format instead of a video."""
 

@@ -190,7 +190,7 @@ def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
         except PahsError as error:
             refused = str(error).replace(str(trial), str(output))
     lost = tuple(x for x in notes if any(word in x for word in ("not kept", "dropped", "cannot store")))
-    changed = [f"the pictures are encoded anew, by {encoder}"] if encoder else []
+    changed = [f"the pictures are encoded again, by {encoder}"] if encoder else []
     changed += [x for x in notes if x not in lost]
     streams = tuple(_streams(reader, kept))
     facts = (*_facts(reader), *(_words(s) for s in streams if s.fate == "kept"))

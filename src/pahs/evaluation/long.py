@@ -1,6 +1,6 @@
 """Whether a network gives the same frames in a sweep without end as in a short one.
 
-A hidden state may run away, or remember for ever, in sweeps longer than any clip that it was trained on. Then a frame
+A hidden state may diverge, or remember for ever, in sweeps longer than any clip that it was trained on. Then a frame
 depends on how a video was cut up, and in the worst case it is black. Each frame of a long film is restored three times:
 
     whole       both sweeps go over the film in one piece
@@ -79,7 +79,7 @@ def score_long(
     """Compare long sweeps with short ones, over a clip (T, 3, H, W) that is repeated for `frames` frames.
 
     The network must take its size without padding. `restored` limits what is compared to the first frames, which see
-    the whole film by the backward sweep: a state that runs away shows there most.
+    the whole film by the backward sweep: a state that diverges shows there most.
     """
     contract, restored = network.contract, restored or frames
     if contract.family == "windowed":

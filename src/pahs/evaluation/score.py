@@ -59,7 +59,7 @@ class SequenceScore:
     size: tuple[int, int]
     """Height and width."""
     fingerprint: str
-    """Of the frames that were used, by name and length of file: other frames are evaluated anew."""
+    """Of the frames that were used, by name and length of file: other frames are evaluated again."""
     outputs: int
     """Frames that the network restored for this: more than the scored ones when there are several passes."""
     seconds: float

@@ -1,7 +1,7 @@
 """Warmed-up hidden states for training, as a sweep has them in the middle of a long video.
 
 A network that is trained on short clips, each from an empty state, knows nothing of the states that a long sweep
-leads to: there it may run away. So each direction first goes back and forth over the clip's features without
+leads to: there it may diverge. So each direction first goes back and forth over the clip's features without
 gradient, like a camera that turns round at either end, and the sweep that counts begins where this ended.
 
     passes = 4:    < > < > then the sweep that counts, >      "<" is against the direction's own order
@@ -38,7 +38,7 @@ def warm_state(
 
     `there` holds a clip's features in the direction's own order, `back` in reverse. `start` gives the state before
     the first frame, `sweep` the one after the last. `resets`, (passes, B) booleans, says which clips of the batch
-    start anew after each pass; a state that is not finite or beyond LIMIT always does.
+    are reset after each pass; a state that is not finite or beyond LIMIT always is.
     """
     orders = (there, back)
     state: Tensors | None = None
@@ -51,7 +51,7 @@ def warm_state(
 
 
 def restarted(state: Tensors, start: Tensors, chosen: Tensor) -> Tensors:
-    """`start` for the chosen clips of a batch and for those whose state has run away, `state` for the others."""
+    """`start` for the chosen clips of a batch and for those whose state has diverged, `state` for the others."""
     kept = ~chosen
     for x in state:
         if x.numel():

@@ -89,7 +89,7 @@ class Compiled:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Used for validation: its sizes would each be compiled anew, which takes longer than it saves."""
+        """Used for validation: its sizes would each be compiled again, which takes longer than it saves."""
         self.leave()
         try:
             yield

@@ -66,5 +66,5 @@ def read_checkpoint(path: Path) -> Checkpoint:
         return Checkpoint(**content)
     except Exception as error:
         raise PahsError(
-            f"{path}: not a checkpoint of this version ({type(error).__name__}); remove it or train anew"
+            f"{path}: not a checkpoint of this version ({type(error).__name__}); remove it or train again"
         ) from error

@@ -127,15 +127,15 @@ class ScheduleSection:
 class StatesSection:
     """Sweeps that begin with warmed-up states, as in the middle of a long video; for recurrent networks.
 
-    A network that only knows the first frames after an empty state may run away in long sweeps.
+    A network that only knows the first frames after an empty state may diverge in long sweeps.
     """
 
     warm_passes: int = 0
     """Times that each direction goes over the clip without gradient, back and forth, before the sweep that counts.
     0: sweeps begin with an empty state."""
     reset: float = 0.2
-    """Probability that a clip's state starts anew after a pass, so that all ages are seen. A state that is not finite
-    or beyond 100 always does."""
+    """Probability that a clip's state is reset after a pass, so that all ages are seen. A state that is not finite
+    or beyond 100 always is."""
     counted_reset: float = 0.35
     """The same after the last pass, before the sweep that counts."""
 

@@ -130,7 +130,7 @@ class Ahead:
 
 
 class WithResets:
-    """Another source, whose batches say too when their clips' states start anew in the warm passes.
+    """Another source, whose batches say too when their clips' states are reset in the warm passes.
 
     Drawn on the device and apart from the step, which may be recorded: every replay sees new ones.
     """

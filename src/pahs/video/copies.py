@@ -149,7 +149,7 @@ class Copies:
         if self._sound == "copy" and stream.type == "audio":
             raise PahsError(
                 f"{self._path}: no container can take over the sound ({_codec(stream)}) of the source as it is; "
-                "allow it to be encoded anew"
+                "allow it to be encoded again"
             )
         return None
 

@@ -1,4 +1,4 @@
-"""Sound that no container of ours can hold as it is, encoded anew."""
+"""Sound that no container of ours can hold as it is, encoded again."""
 
 from __future__ import annotations
 
