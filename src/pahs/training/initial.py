@@ -14,7 +14,11 @@ from torch import Tensor, nn
 
 from pahs.networks import Deblurrer
 from pahs.networks.blocks import ResidualBlock
+from pahs.networks.edvr import EDVRConfig
+from pahs.networks.stfan import STFANConfig
 
+ALWAYS_ADD = STFANConfig, EDVRConfig
+"""Networks that add the frame to their output without being asked to."""
 QUIET = 0.1
 """Scale of the last convolution of each residual block."""
 
@@ -56,7 +60,7 @@ def scale_weights(model: Deblurrer, seed: int = 0) -> None:
     for layer in model.modules():
         if isinstance(layer, ResidualBlock):
             layer.second.weight.mul_(QUIET)
-    if getattr(model.config, "global_skip", False):
+    if getattr(model.config, "global_skip", isinstance(model.config, ALWAYS_ADD)):
         last = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.out_channels == 3][-1]
         nn.init.zeros_(last.weight)
 

@@ -1,0 +1,66 @@
+"""Commands that reproduce the paper and look inside its network: reproduce."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from pahs.cli.options import app
+
+
+@app.command
+def reproduce(
+    labels: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="LABEL",
+            show_default=False,
+            help="A table, figure or claim of the paper (tab:snla, fig:distribution, C5), a part (core, plug-ins, "
+            "peers, recurrences) or an arm (B3). None: everything.",
+        ),
+    ] = (),
+    /,
+    *,
+    scale: Annotated[
+        str,
+        Parameter(help="tiny: a rehearsal in seconds; small: one GPU, two hours; full: the datasets, weeks."),
+    ] = "small",
+    data: Annotated[
+        tuple[str, ...],
+        Parameter(
+            show_default=False,
+            help="NAME=FOLDER, repeatable: photos and eval (small), gopro, dvd and reds (full).",
+        ),
+    ] = (),
+    seeds: Annotated[int | None, Parameter(help="Trainings of each arm.", show_default="5 or 3")] = None,
+    steps: Annotated[int | None, Parameter(help="Length of each training.", show_default="by scale")] = None,
+    minutes: Annotated[
+        float | None, Parameter(help="Begin nothing that would not end within so many minutes.")
+    ] = None,
+    together: Annotated[int, Parameter(help="Arms that train at the same time on one GPU.")] = 1,
+    output: Annotated[Path, Parameter(alias="-o", help="Folder of the reproduction.")] = Path("reproduction"),
+    report_only: Annotated[
+        bool, Parameter(negative="", help="Train nothing: write the report of what is there.")
+    ] = False,
+) -> None:
+    """Reproduce the paper's tables and figures, and confirm or refute its claims.
+
+    A run can be stopped at any time; the same command goes on. Writes report.md, report.html and results.json.
+    """
+    from typing import get_args
+
+    from pahs.choices import check_choice
+    from pahs.reproduce.cheap import HYPOTHESIS
+    from pahs.reproduce.command import Wish
+    from pahs.reproduce.command import reproduce as run
+    from pahs.reproduce.scales import ScaleName
+
+    check_choice("--scale", scale, ScaleName)
+    chosen = next(name for name in get_args(ScaleName) if name == scale)
+    found = run(Wish(labels, chosen, data, seeds, steps, minutes, together, report_only, output))
+    for one in found.judged:
+        print(f"{one.claim.label:4} {one.verdict:15} {one.claim.hypothesis}")
+    print(f"{found.cost.label:4} {found.cost.verdict:15} {HYPOTHESIS}")
+    print(f"look at {output / 'report.html'}")

@@ -1,0 +1,124 @@
+"""`pahs reproduce`: choose what to train, train it, write the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pahs.errors import PahsError
+from pahs.files import write_whole
+from pahs.reproduce import results
+from pahs.reproduce.choose import chosen_arms
+from pahs.reproduce.figures import draw
+from pahs.reproduce.html import page
+from pahs.reproduce.report import markdown, paper_title
+from pahs.reproduce.scales import SCALES, Scale, ScaleName
+from pahs.reproduce.videos import write_videos
+
+RECORD = "reproduction.json"
+DATA = ("photos", "eval", "gopro", "dvd", "reds", "start")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asks for."""
+
+    labels: tuple[str, ...] = ()
+    """Tables, figures, claims or arms; none: everything."""
+    scale: ScaleName = "small"
+    data: tuple[str, ...] = ()
+    """NAME=FOLDER each."""
+    seeds: int | None = None
+    steps: int | None = None
+    minutes: float | None = None
+    together: int = 1
+    """Arms that train at the same time on one GPU, on the same batches."""
+    report_only: bool = False
+    out: Path = Path("reproduction")
+
+
+def reproduce(wish: Wish) -> results.Results:
+    """Train what is missing, as far as the minutes go, and write report.md, report.html and results.json."""
+    arms, folders = chosen_arms(wish.labels), data_folders(wish.data)
+    for name, value in (("--seeds", wish.seeds), ("--steps", wish.steps), ("--together", wish.together)):
+        if value is not None and value < 1:
+            raise PahsError(f"{name} is {value}; use 1 or more")
+    scale = chosen_scale(wish)
+    if wish.report_only:
+        if not (wish.out / RECORD).exists():
+            raise PahsError(f"{wish.out}: holds no reproduction; run it without --report-only first")
+    elif wish.scale == "full":
+        from pahs.reproduce.full import run_full
+
+        claim(wish)
+        run_full(arms, folders, wish.out, wish.seeds, wish.minutes)
+    else:
+        assert scale is not None
+        train(wish, scale, arms, folders)
+    return write_report(wish.out)
+
+
+def chosen_scale(wish: Wish) -> Scale | None:
+    """The scale, with the steps that were asked for; None for full, whose trainings are recipes."""
+    scale = SCALES.get(wish.scale)
+    if scale is not None and wish.steps:
+        curve = tuple(sorted({*(s for s in scale.curve if s < wish.steps), wish.steps // 2 or 1, wish.steps}))
+        scale = replace(scale, steps=wish.steps, curve=curve)
+    return scale
+
+
+def train(wish: Wish, scale: Scale, arms: set[str], folders: dict[str, Path]) -> None:
+    """The scales tiny and small."""
+    import torch
+
+    from pahs.reproduce import cheap
+    from pahs.reproduce.material import Material
+    from pahs.reproduce.plan import units
+    from pahs.reproduce.run import run, say
+
+    claim(wish)
+    material = Material(scale, folders.get("photos"), folders.get("eval"))
+    missing = run(material, units(arms, scale, wish.seeds), wish.out, wish.minutes, wish.together)
+    if missing:
+        say(f"{missing} trainings are still to do: the same command goes on with them")
+    elif scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(wish.out) is None:
+        cheap.measure_speeds(wish.out)
+
+
+def claim(wish: Wish) -> None:
+    """Mark the folder as a reproduction of this scale; one of another scale is refused."""
+    path = wish.out / RECORD
+    if path.exists():
+        before = json.loads(path.read_text())["scale"]
+        if before != wish.scale:
+            raise PahsError(f"{wish.out}: holds a reproduction at scale {before}; name another --output")
+        return
+    write_whole(path, lambda partial: partial.write_text(json.dumps({"scale": wish.scale}) + "\n"))
+
+
+def write_report(out: Path) -> results.Results:
+    """Everything that can be told from what lies in the folder."""
+    found = results.collect(out, json.loads((out / RECORD).read_text())["scale"])
+    results.write(found, out)
+    drawn, videos = draw(out, found.scores, found.judged), write_videos(out)
+    text = markdown(found, drawn, out)
+    shown = "".join(f"\n![{path.stem}]({path.relative_to(out).as_posix()})\n" for path in videos)
+    write_whole(out / "report.md", lambda partial: partial.write_text(text, encoding="utf-8"))
+    whole_page = page(text + (f"\n## Videos\n{shown}" if shown else ""), out, paper_title())
+    write_whole(out / "report.html", lambda partial: partial.write_text(whole_page, encoding="utf-8"))
+    return found
+
+
+def data_folders(given: Sequence[str]) -> dict[str, Path]:
+    """NAME=FOLDER, each known and there."""
+    found = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or name not in DATA:
+            raise PahsError(f"--data {text}: write it as NAME=FOLDER; the names are {', '.join(DATA)}")
+        if not Path(folder).is_dir():
+            raise PahsError(f"--data {text}: no such folder")
+        found[name] = Path(folder)
+    return found

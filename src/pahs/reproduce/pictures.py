@@ -1,0 +1,86 @@
+"""Arrays for the figures of one trained arm, small enough to keep: the report draws them anywhere, without the network.
+
+restored    (clips, H, W, 3) uint8: the middle frame of the clips that are shown
+blurry, sharp    the same frames of the input and the truth
+video       (T, H, W, 3) uint8: the first clip, restored;  video_blurry: as it was
+maps        (clips, 4, H/4, W/4) uint8: f_B, h, h after PPRNN, h after SNLA, forward
+attention   (clips, H/16, W/16) float32: one point's attention to all tokens;  point (clips, 2): its row and column
+selection   (clips, H/16, W/16) float32
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pahs.networks import PAHS, Deblurrer
+from pahs.networks.steps import Look, look
+from pahs.reproduce.material import Material
+from pahs.reproduce.measure import restorer
+
+SHOWN = 3
+"""Clips in the pictures: the first ones, never chosen by result."""
+
+
+def pictures(model: Deblurrer, material: Material) -> dict[str, NDArray[np.generic]]:
+    """Draw from a trained network."""
+    restore, clips = restorer(model, material), material.clips
+    blurry, sharp = clips.blurry[:SHOWN], clips.sharp[:SHOWN]
+    restored, middle = restore(blurry), blurry.shape[1] // 2
+    found: dict[str, NDArray[np.generic]] = {
+        name: arrays(x[:, middle])
+        for name, x in (("restored", restored), ("blurry", blurry), ("sharp", sharp))
+    }
+    found |= {"video": arrays(restored[0]), "video_blurry": arrays(blurry[0])}
+    if isinstance(model, PAHS):
+        step = look(model, blurry.float().div(255), [middle])["forward"][0]
+        found |= inside(step, blurry[:, middle])
+    return found
+
+
+def inside(step: Look, frames: Tensor) -> dict[str, NDArray[np.generic]]:
+    """Maps of one step of the forward cell."""
+    maps = torch.stack([magnitude(x) for x in (step.feature, step.h, step.h_pprnn, step.h_snla)], 1)
+    found: dict[str, NDArray[np.generic]] = {"maps": (maps * 255).round().to(torch.uint8).cpu().numpy()}
+    if step.query is None:
+        return found
+    rows, columns = step.grid
+    points = torch.tensor([busiest_token(frame, step.grid) for frame in frames])
+    attention = torch.stack(
+        [step.attention(int(r * columns + c))[i] for i, (r, c) in enumerate(points.tolist())]
+    )
+    found |= {
+        "attention": attention.view(-1, rows, columns).float().cpu().numpy(),
+        "point": points.numpy(),
+    }
+    if step.selection is not None:
+        found["selection"] = step.selection.view(-1, rows, columns).float().cpu().numpy()
+    return found
+
+
+def magnitude(x: Tensor) -> Tensor:
+    """(B, C, h, w) -> (B, h, w) in [0, 1]: mean absolute value over channels, 1st to 99th percentile."""
+    mean = x.float().abs().mean(1)
+    low, high = (mean.flatten(1).quantile(q, 1)[:, None, None] for q in (0.01, 0.99))
+    return ((mean - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)
+
+
+def busiest_token(frame: Tensor, grid: tuple[int, int]) -> tuple[int, int]:
+    """Row and column of the token with the largest gradient; tokens at the border do not count."""
+    grey = frame.float().mean(0)
+    change = grey.diff(dim=0)[:, :-1].abs() + grey.diff(dim=1)[:-1].abs()
+    sums = torch.nn.functional.adaptive_avg_pool2d(change[None, None], grid)[0, 0]
+    if min(grid) > 2:
+        inner = torch.zeros_like(sums)
+        inner[1:-1, 1:-1] = sums[1:-1, 1:-1]
+        sums = inner
+    row, column = divmod(int(sums.argmax()), grid[1])
+    return row, column
+
+
+def arrays(frames: Tensor) -> NDArray[np.uint8]:
+    """(..., 3, H, W) uint8 -> (..., H, W, 3)."""
+    picture: NDArray[np.uint8] = frames.movedim(-3, -1).cpu().numpy()
+    return picture

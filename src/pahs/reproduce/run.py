@@ -1,0 +1,178 @@
+"""Train arm by arm and seed by seed, and keep what was measured.
+
+A training is the unit of work: it is below 100 s at scale small, and its folder appears under its name only when it is
+whole. So a run can be stopped at any time, and goes on where it stopped with the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from pahs import __version__
+from pahs.evaluation.flops import parameters
+from pahs.files import remove_unfinished, whole
+from pahs.networks import Deblurrer
+from pahs.reproduce import store
+from pahs.reproduce.material import Material, recipe_of
+from pahs.reproduce.measure import Measured, measure, psnr_of_frames, restorer
+from pahs.reproduce.pictures import pictures
+from pahs.reproduce.plan import ARMS, Unit
+from pahs.reproduce.verdicts import Scores
+from pahs.runtime import weights
+from pahs.runtime.device import device_name
+from pahs.training import schedule
+from pahs.training.setup import make_model, make_step, prepare
+from pahs.training.sources import Ahead, Share, Source, SynthesisSource
+
+RESERVE = 1.15
+"""A training begins only if so many times the longest one so far fits into the time that is left."""
+
+
+def run(
+    material: Material, units: Sequence[Unit], out: Path, minutes: float | None = None, together: int = 1
+) -> int:
+    """Train what is not there yet; returns the number of trainings that are still missing."""
+    started, longest = time.monotonic(), 0.0
+    remove_unfinished(out)
+    marks = {unit.folder: material.fingerprint(unit, __version__) for unit in units}
+    left = [unit for unit in units if not store.finished(out, unit, marks[unit.folder])]
+    say(f"{len(units) - len(left)} of {len(units)} trainings are there already")
+    while left:
+        group = first_group(left, together)
+        spent = time.monotonic() - started
+        if minutes is not None and spent + RESERVE * longest > 60 * minutes:
+            break
+        began = time.monotonic()
+        train_group(material, group, out, marks)
+        longest = max(longest, time.monotonic() - began)
+        left = left[len(group) :]
+        names = ", ".join(unit.folder for unit in group)
+        say(f"{names}: {time.monotonic() - began:.1f} s; {len(left)} left")
+    return len(left)
+
+
+def first_group(left: Sequence[Unit], together: int) -> Sequence[Unit]:
+    """The next trainings that share every batch: of one seed, and with clips of one length."""
+    first = left[0]
+    count = 1
+    while count < min(together, len(left)):
+        unit = left[count]
+        if unit.seed != first.seed or bool(unit.arm.continues) != bool(first.arm.continues):
+            break
+        count += 1
+    return left[:count]
+
+
+def train_group(material: Material, group: Sequence[Unit], out: Path, marks: dict[str, str]) -> None:
+    """Train some arms on the same batches, each on a CUDA stream of its own if there are several, and keep each."""
+    began = time.monotonic()
+    scale, device = material.scale, material.device
+    recipes = [recipe_of(unit, scale, material.folder) for unit in group]
+    recipe = recipes[0]
+    models = [started(unit, material, out) for unit in group]
+    source: Source = SynthesisSource(material.photos.train, recipe.data, recipe.train.batch, Share())
+    source = Ahead(source, device) if device.type == "cuda" else source
+    made = [make_step(material.fabric, r, model)[:2] for r, model in zip(recipes, models, strict=True)]
+    updates, steps = [update for update, _ in made], [step for _, step in made]
+    start = source.state_dict()
+    first = source.batch()
+    steps = [prepare(step, None, first, say)[0] for step in steps]
+    source.load_state_dict(start)
+    streams = [torch.cuda.Stream(device) for _ in steps] if device.type == "cuda" and len(steps) > 1 else []  # type: ignore[no-untyped-call]
+    length = recipe.train.steps
+    curves: list[dict[str, tuple[float, ...]]] = [{} for _ in group]
+    for number in range(length):
+        lr = schedule.learning_rate(recipe.schedule, recipe.optim.lr, number, number / length, length)
+        decay = schedule.ema_decay(recipe.optim.ema, number)
+        batch = source.batch()
+        for k, (update, step) in enumerate(zip(updates, steps, strict=True)):
+            if streams:
+                streams[k].wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(streams[k]) if streams else nullcontext():
+                update.set(lr, decay)
+                step(*batch)
+        for stream in streams:
+            torch.cuda.current_stream(device).wait_stream(stream)
+        if number + 1 in scale.curve and number + 1 < length and not group[0].arm.continues:
+            for update, model, curve in zip(updates, models, curves, strict=True):
+                with update.averaged():
+                    curve[f"psnr@{number + 1}"] = quick(model, material)
+    for unit, update, model, curve in zip(group, updates, models, curves, strict=True):
+        report = update.read()
+        if report.skipped:
+            say(f"{unit.folder}: {report.skipped} steps were not finite and changed nothing")
+        with update.averaged():
+            model.eval()
+            found = measure(unit.arm, model, material)
+            curve[f"psnr@{length}"] = found.metrics["psnr"]
+            mark = marks[unit.folder]
+            keep(unit, model, found, curve, mark, material, out, (time.monotonic() - began) / len(group))
+    del models, made, updates, steps
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def started(unit: Unit, material: Material, out: Path) -> Deblurrer:
+    """The network with its first weights: drawn by name, or those of the arm that this one goes on from."""
+    model = make_model(recipe_of(unit, material.scale, material.folder))
+    if unit.arm.continues:
+        path = store.folder(out, Unit(ARMS[unit.arm.continues], unit.seed)) / store.WEIGHTS
+        model.load_state_dict(weights.read(path).state_dict())
+    return model.to(material.device)
+
+
+def quick(model: Deblurrer, material: Material) -> tuple[float, ...]:
+    """PSNR of every held-out clip."""
+    model.eval()
+    frames = psnr_of_frames(restorer(model, material)(material.clips.blurry), material.clips.sharp)
+    model.train()
+    return tuple(float(x) for x in frames.mean(1).tolist())
+
+
+def keep(
+    unit: Unit,
+    model: Deblurrer,
+    found: Measured,
+    curve: dict[str, tuple[float, ...]],
+    mark: str,
+    material: Material,
+    out: Path,
+    seconds: float,
+) -> None:
+    """Write the training's folder, all or nothing."""
+    arm = unit.arm
+    scores = Scores(
+        arm.name,
+        unit.seed,
+        mark,
+        parameters(model),
+        {**curve, **found.metrics},
+        found.positions,
+        found.histograms,
+    )
+    with whole(store.folder(out, unit)) as partial:
+        partial.mkdir(parents=True)
+        store.write_scores(partial / store.SCORES, scores)
+        if unit.seed == 0 or any(other.continues == arm.name for other in ARMS.values()):
+            notes = {"arm": arm.name, "seed": str(unit.seed), "scale": material.scale.name}
+            weights.save(model, partial / store.WEIGHTS, notes, half=True)
+        if unit.seed == 0:
+            with (partial / store.PICTURES).open("wb") as file:
+                np.savez_compressed(file, **pictures(model, material))  # type: ignore[arg-type]
+        record = {
+            "minutes": seconds / 60,
+            "machine": f"{device_name(material.device)}, torch {torch.__version__}",
+        }
+        (partial / store.MINUTES).write_text(json.dumps(record) + "\n")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,96 @@
+"""What a training leaves on disk: `runs/ARM/SEED/`, under its name only when it is whole.
+
+scores.json           all numbers
+weights.safetensors   of the first seed, and of arms that others go on from (half precision)
+pictures.npz          of the first seed: restored frames of the clips that the report shows, maps of its attention
+minutes.json          how long it took, which is no result
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pahs.errors import PahsError
+from pahs.reproduce.plan import ARMS, Unit
+from pahs.reproduce.verdicts import AllScores, Scores
+
+SCORES, WEIGHTS, PICTURES, MINUTES = "scores.json", "weights.safetensors", "pictures.npz", "minutes.json"
+
+Pictures = Mapping[str, NDArray[np.generic]]
+
+
+def folder(out: Path, unit: Unit) -> Path:
+    return out / "runs" / unit.folder
+
+
+def write_scores(path: Path, scores: Scores) -> None:
+    path.write_text(json.dumps(asdict(scores), indent=1, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_scores(path: Path) -> Scores:
+    try:
+        data = json.loads(path.read_text())
+        return Scores(
+            data["arm"],
+            data["seed"],
+            data["fingerprint"],
+            data["parameters"],
+            {name: tuple(values) for name, values in data["metrics"].items()},
+            tuple(data["positions"]),
+            {way: tuple(counts) for way, counts in (data["histograms"] or {}).items()},
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PahsError(
+            f"{path}: cannot be read as scores of this version ({error}); remove its folder"
+        ) from None
+
+
+def finished(out: Path, unit: Unit, fingerprint: str) -> bool:
+    """Whether this training is there; one of other settings is refused rather than mixed in."""
+    path = folder(out, unit) / SCORES
+    if not path.exists():
+        return False
+    if read_scores(path).fingerprint != fingerprint:
+        raise PahsError(
+            f"{path.parent}: was made with other settings, data, device or version; name another --output"
+        )
+    return True
+
+
+def all_scores(out: Path) -> AllScores:
+    """Every training below a folder, in the order of the plan."""
+    found: dict[str, dict[int, Scores]] = {}
+    for name in ARMS:
+        for path in sorted((out / "runs" / name).glob(f"*/{SCORES}"), key=lambda p: int(p.parent.name)):
+            scores = read_scores(path)
+            found.setdefault(name, {})[scores.seed] = scores
+    return found
+
+
+def minutes(out: Path) -> float:
+    """Of all trainings together."""
+    return sum(float(json.loads(path.read_text())["minutes"]) for path in _records(out))
+
+
+def machines(out: Path) -> list[str]:
+    """Where the trainings were made."""
+    return sorted({json.loads(path.read_text())["machine"] for path in _records(out)})
+
+
+def _records(out: Path) -> Iterator[Path]:
+    yield from sorted((out / "runs").glob(f"*/*/{MINUTES}"))
+
+
+def read_pictures(out: Path, arm: str) -> Pictures | None:
+    """What the first seed of an arm looks like; None: not trained."""
+    path = out / "runs" / arm / "0" / PICTURES
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}

@@ -1,0 +1,184 @@
+"""`pahs reproduce` at scale tiny: everything once, resumed, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pahs.errors import PahsError
+from pahs.networks import PAHSConfig
+from pahs.reproduce import results
+from pahs.reproduce import run as running
+from pahs.reproduce.choose import chosen_arms
+from pahs.reproduce.command import Wish, reproduce, train
+from pahs.reproduce.full import DATASETS, full_recipe
+from pahs.reproduce.layers import layer_tables
+from pahs.reproduce.paper import paper
+from pahs.reproduce.plan import ARMS, Unit, config, count, units
+from pahs.reproduce.scales import SMALL, TINY
+from pahs.training.recipe_file import load_recipe
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("reproduction")
+    reproduce(Wish(scale="tiny", seeds=1, out=out))
+    return out
+
+
+def test_every_label_of_the_paper_is_in_the_report(everything: Path) -> None:
+    text = (everything / "report.md").read_text()
+    for label in paper().labels:
+        assert f"`{label}`" in text, label
+    assert "**no**" not in text, "a layer differs from the paper's table"
+    assert len(ARMS) == len(list((everything / "runs").iterdir()))
+
+
+def test_the_page_needs_no_other_file(everything: Path) -> None:
+    text = (everything / "report.html").read_text()
+    sources = re.findall(r'src="(.{5})', text)
+    assert len(sources) >= 12 and set(sources) == {"data:"}
+    assert "href=" not in text and text.count("<table>") == text.count("</table>") > 30
+
+
+def test_every_claim_has_a_verdict(everything: Path) -> None:
+    claims = json.loads((everything / "results.json").read_text())["claims"]
+    assert list(claims) == [f"C{n}" for n in range(1, 18)]
+    assert {claim["verdict"] for claim in claims.values()} <= {"open", "not run"}, "one seed decides nothing"
+    assert claims["C17"]["selection_percent"] == pytest.approx(0.043, abs=0.001)
+
+
+def test_pictures_are_not_empty(everything: Path) -> None:
+    pictures = sorted((everything / "figures").glob("*.png"))
+    assert len(pictures) == 12
+    for path in pictures:
+        with Image.open(path) as picture:
+            assert min(picture.size) > 150 and np.array(picture.convert("L")).std() > 5, path
+
+
+def test_the_report_alone_changes_nothing(everything: Path) -> None:
+    before = (everything / "results.json").read_bytes(), (everything / "report.md").read_bytes()
+    reproduce(Wish(scale="tiny", report_only=True, out=everything))
+    assert before == ((everything / "results.json").read_bytes(), (everything / "report.md").read_bytes())
+
+
+def trained_only(wish: Wish) -> None:
+    """Without plots, which take longer than the trainings."""
+    train(wish, TINY, chosen_arms(wish.labels), {})
+    results.write(results.collect(wish.out, wish.scale), wish.out)
+
+
+def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wish = Wish(labels=("C5", "C10"), scale="tiny", out=tmp_path / "whole")
+    trained_only(wish)
+    killed, finished = Wish(wish.labels, wish.scale, out=tmp_path / "killed"), []
+    measure = running.measure
+
+    def dies(*args: object) -> object:
+        finished.append(1)
+        if len(finished) == 4:
+            raise KeyboardInterrupt
+        return measure(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "measure", dies)
+    with pytest.raises(KeyboardInterrupt):
+        trained_only(killed)
+    assert len(list(killed.out.glob("runs/*/*/scores.json"))) == 3
+    trained_only(killed)
+    for name in ("results.json", "runs/B3/1/scores.json", "runs/BL/0/scores.json"):
+        assert (killed.out / name).read_bytes() == (wish.out / name).read_bytes(), name
+
+
+def test_arms_that_train_together_come_out_alike(tmp_path: Path) -> None:
+    alone, together = (Wish(("C6",), "tiny", out=tmp_path / n, together=k) for n, k in (("a", 1), ("b", 2)))
+    for wish in (alone, together):
+        trained_only(wish)
+    assert (alone.out / "results.json").read_bytes() == (together.out / "results.json").read_bytes()
+
+
+def test_nothing_begins_after_the_minutes_are_over(tmp_path: Path) -> None:
+    trained_only(Wish(("C6",), "tiny", minutes=1e-9, out=tmp_path))
+    assert not list(tmp_path.glob("runs/*")), "nothing begins that would not end in time"
+
+
+def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
+    reproduce(Wish(("B0",), "tiny", seeds=1, out=tmp_path))
+    with pytest.raises(PahsError, match="other settings"):
+        reproduce(Wish(("B0",), "tiny", seeds=1, steps=3, out=tmp_path))
+    with pytest.raises(PahsError, match="holds a reproduction at scale tiny"):
+        reproduce(Wish(("B0",), "small", data=(f"photos={tmp_path}",), out=tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        (Wish(("tab:snlb",), "tiny"), "did you mean tab:snla"),
+        (Wish(scale="small"), "--data photos=FOLDER is missing"),
+        (Wish(scale="tiny", data=("photo=x",)), "the names are photos, eval"),
+        (Wish(scale="tiny", data=("photos=/no/where",)), "no such folder"),
+        (Wish(scale="tiny", seeds=0), "--seeds is 0"),
+        (Wish(scale="tiny", report_only=True), "holds no reproduction"),
+        (Wish(scale="full"), "exactly one of --data gopro=FOLDER"),
+    ],
+)
+def test_wrong_wishes(wish: Wish, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PahsError, match=re.escape(message)):
+        reproduce(wish)
+
+
+def test_full_refuses_other_frame_counts_than_the_papers(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        for side in ("blur", "sharp"):
+            folder = tmp_path / split / "take" / side
+            folder.mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(folder / "000001.png")
+    with pytest.raises(PahsError, match=r"train has 1 frames in 1 sequences, the paper's gopro has 2103"):
+        reproduce(Wish(scale="full", data=(f"gopro={tmp_path}",), out=tmp_path / "out"))
+
+
+@pytest.mark.parametrize("name", ["gopro", "dvd", "reds"])
+def test_full_trains_by_the_papers_recipes(name: str) -> None:
+    recipe = load_recipe(RECIPES / f"{name}.toml", ["train.init_from=''"] if name == "reds" else [])
+    ours = full_recipe(Unit(ARMS["B3"], 0), name, Path(recipe.data.root), None)  # type: ignore[arg-type]
+    # On REDS all weights come from GOPRO's training, so how first weights are drawn does not matter.
+    assert replace(ours.train, init=recipe.train.init) == recipe.train
+    assert ours.optim == recipe.optim and ours.schedule == recipe.schedule
+    assert ours.model.config == PAHSConfig() and (ours.data.frames, ours.data.size) == (8, 256)
+    assert DATASETS[ours.data.layout].epochs == recipe.train.epochs  # type: ignore[index]
+
+
+def test_generalization_at_full_is_the_recipe() -> None:
+    recipe = load_recipe(RECIPES / "generalization.toml", ["model.preset=ifirnn+pahs"])
+    ours = full_recipe(Unit(ARMS["ifirnn+"], 0), "gopro", Path(recipe.data.root), None)
+    assert ours.model.config == recipe.model.config
+    assert (ours.optim, ours.train, ours.schedule) == (recipe.optim, recipe.train, recipe.schedule)
+
+
+def test_arms_differ_in_what_they_say() -> None:
+    shapes = {name: config(arm, SMALL) for name, arm in ARMS.items() if not arm.continues}
+    assert len({repr(shape) for shape in shapes.values()}) == len(shapes)
+    assert count(shapes["BW"]) >= count(shapes["B3"]) > count(config(ARMS["B0"], SMALL))
+    assert all(0.5e6 < count(shape) < 2e6 for shape in shapes.values())
+
+
+def test_the_plan_is_balanced_after_any_stop() -> None:
+    order = units(set(ARMS), SMALL)
+    assert len(order) == 14 * 5 + 9 * 3 + 4 * 3 + 8 * 3
+    core = order[: 14 * 5]
+    assert [unit.seed for unit in core] == sorted(unit.seed for unit in core)
+    assert {unit.arm.name for unit in core[:14]} == {unit.arm.name for unit in core[-14:]}
+    assert chosen_arms(["C10"]) == {"BL", "UL"}
+    assert {unit.arm.name for unit in units({"BL"}, TINY)} == {"B3", "BL"}, "what it goes on from comes first"
+
+
+def test_every_layer_of_the_papers_tables_is_built() -> None:
+    assert all(row[-1] == "yes" for layers in layer_tables() for row in layers.rows)
