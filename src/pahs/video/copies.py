@@ -25,6 +25,7 @@ _MOST_HELD = 32
 """Packets that may wait for the first decoding time; codecs reorder fewer."""
 _SAMPLES = 4
 """Packets of each stream that a container is tried with: the first one may be damaged."""
+_COVERS_AS_STREAMS = {"mp4", "ipod"}
 _IMAGES = {
     "png": "image/png",
     "mjpeg": "image/jpeg",
@@ -110,7 +111,7 @@ class Copies:
 
     def add(self, stream: Stream) -> None:
         """Keep a stream in the output, or refuse, or say that it is not kept."""
-        if is_cover(stream) and self._container.format.name in ("matroska", "webm"):
+        if is_cover(stream) and self._container.format.name not in _COVERS_AS_STREAMS:
             self._add_cover(stream)
             return
         # QuickTime's tracks of time codes and chapters come back by themselves, from the tags and chapters.
@@ -156,7 +157,7 @@ class Copies:
     def _add_cover(self, stream: Stream) -> None:
         pictures = samples_of(self._source, stream)
         kind = _IMAGES.get(_codec(stream))
-        if not pictures or kind is None:
+        if not pictures or kind is None or self._container.format.name != "matroska":
             self._say(f"the cover picture ({_codec(stream)}) is not kept")
             return
         name = stream.metadata.get("filename", f"cover.{kind.partition('/')[2].replace('jpeg', 'jpg')}")

@@ -18,6 +18,8 @@ _ENCODERS = {
     "vp9": ("libvpx-vp9",),
     "ffv1": ("ffv1",),
 }
+# Muxers that write any codec; players know these.
+_PLAYED = {"mpegts": ("h264", "hevc")}
 # x264's words for FFmpeg's codes of the field order.
 _FIELDS = {2: "tff=1", 5: "tff=1", 3: "bff=1", 4: "bff=1"}
 _NARROWEST_HEVC = 64
@@ -46,7 +48,7 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
     for codec in _candidates(info, container, options):
         for name in _ENCODERS[codec]:
             formats = _formats(name)
-            if not formats or not _accepts(container, name):
+            if not formats or not _accepts(container, name) or codec not in _PLAYED.get(container, _ENCODERS):
                 continue
             layout = _layout(info, name, formats)
             if layout is None:

@@ -137,8 +137,10 @@ class OutputFile:
             packet.rescale_ts(AVRational(target.time_base.numerator, target.time_base.denominator))
         last = self._last_dts.get(index)
         if packet.dts is not None and packet.pts is not None:
-            if last is not None and packet.dts < last + self._strict:
-                packet.dts = last + self._strict
+            # Only of sound and pictures do muxers refuse two packets at one moment.
+            step = self._strict and target.type in ("audio", "video")
+            if last is not None and packet.dts < last + step:
+                packet.dts = last + step
             packet.pts = max(packet.dts, packet.pts)
             self._last_dts[index] = packet.dts
         self.container.mux(packet)

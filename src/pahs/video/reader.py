@@ -27,7 +27,7 @@ _INTERLACED = {2, 3, 4, 5}
 _AHEAD_FEWEST, _AHEAD_MOST, _AHEAD_BYTES = 3, 24, 1 << 28
 """How far `ahead` reads: so many frames, or more until sound has come, in so many bytes."""
 _FASTEST = 1000
-"""Frames per second above which a file's rate is taken for the tick of its clock."""
+"""Frames per second from which on a file's rate is taken for the tick of its clock."""
 
 
 class VideoReader(FrameSource):
@@ -117,7 +117,8 @@ class VideoReader(FrameSource):
             frame = self._convert(item, last)
             last = frame.pts
             self._yielded += 1
-            self._end = frame.pts * frame.time_base + 1 / self.info.rate
+            shown = frame.duration * frame.time_base if frame.duration else 1 / self.info.rate
+            self._end = frame.pts * frame.time_base + shown
             yield frame
 
     def _describe(self, frame: VideoFrame) -> VideoInfo:
@@ -234,7 +235,7 @@ def _info(path: Path, container: InputContainer, stream: VideoStream, frame: Vid
 def _rate(stream: VideoStream, frame: VideoFrame) -> Fraction:
     shown = (frame.duration or 0) * (stream.time_base or Fraction(0))
     known = [stream.average_rate, stream.guessed_rate, 1 / shown if shown else None]
-    return next((Fraction(rate) for rate in known if rate and rate <= _FASTEST), Fraction(25))
+    return next((Fraction(rate) for rate in known if rate and rate < _FASTEST), Fraction(25))
 
 
 def _expected_frames(container: InputContainer, stream: VideoStream) -> int:
