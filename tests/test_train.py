@@ -296,6 +296,7 @@ def test_the_command_trains_and_reports(
     told = capsys.readouterr()
     assert told.out.strip() == str(out / "weights.safetensors")
     assert "fp32" in told.err and "ms/step" in told.err and "PSNR" in told.err
+    assert f"{out}: holds no checkpoint to resume from; starting from the first step" in told.err
 
 
 def test_steps_are_timed(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

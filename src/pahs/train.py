@@ -55,6 +55,8 @@ def main(fabric: Fabric, recipe: Recipe, out: Path, resume: bool = False) -> Pat
     clock = Clock()
     checkpoint = find_checkpoint(out, recipe, resume)
     book = Logbook(out, checkpoint.step if checkpoint else 0, fabric.is_global_zero)
+    if resume and not checkpoint:
+        book.say(f"{out}: holds no checkpoint to resume from; starting from the first step")
     if recipe.train.precision == "bf16" and fabric.device.type != "cuda":
         book.say("bf16 is for CUDA; training in fp32 here")
     share = Share(fabric.global_rank, fabric.world_size)

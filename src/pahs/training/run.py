@@ -203,10 +203,6 @@ class Run:
 def find_checkpoint(out: Path, recipe: Recipe, resume: bool) -> Checkpoint | None:
     """The checkpoint to resume from; None: the run starts from its first step."""
     path = out / LAST
-    if resume and not out.is_dir():
-        raise PahsError(
-            f"{out}: holds no training to resume; leave --resume away, or name its folder by --output"
-        )
     if not path.exists():
         return None
     if not resume:
