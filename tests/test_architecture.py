@@ -45,11 +45,16 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "evaluate": (*SMALL, "data", "networks", "engine", "runtime", "evaluation", "version"),
     "bench": (*SMALL, "networks", "runtime", "benchmarks", "figures"),
     "demo": (*SMALL, "data", "video", "runtime", "deblur", "evaluation.metrics"),
+    # The paper again: trains its arms, judges its claims, writes the report.
+    "reproduce": (
+        *(*SMALL, "networks", "engine", "runtime", "video", "data", "training", "evaluation", "benchmarks"),
+        *("figures", "version", "train", "evaluate"),
+    ),
     # The web page: a queue on disk, a server, and workers that call `deblur`.
     "web": (*SMALL, "networks", "runtime", "video", "deblur", "inspect", "version"),
     "cli": (
         *(*SMALL, "video", "data", "runtime", "evaluation.options", "benchmarks", "figures", "version"),
-        *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web"),
+        *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web", "reproduce"),
     ),
     "__main__": ("cli",),
 }
