@@ -22,6 +22,7 @@ from pahs.web.offers import offers
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
 from pahs.web.store import UPLOAD
+from pahs.web.supervisor import Supervisor
 from pahs.web.uploads import Part, Parting, Refused, check_size, part_of, receive
 
 _MOST_JSON = 64 * 1024
@@ -75,9 +76,10 @@ def as_json(job: Job) -> dict[str, Any]:
 class Api:
     """The handlers, with the queue they work on. They run in the server's one thread."""
 
-    def __init__(self, settings: Settings, queue: Queue) -> None:
+    def __init__(self, settings: Settings, queue: Queue, supervisor: Supervisor) -> None:
         self.settings = settings
         self.queue = queue
+        self.supervisor = supervisor
         self._receiving: set[str] = set()
 
     def routes(self) -> list[Route]:
@@ -101,8 +103,10 @@ class Api:
 
     async def about(self, request: Request) -> Response:
         limits = self.settings.limits
+        self.supervisor.measure()
         return JSONResponse(
             {
+                "measuring": self.supervisor.measuring,
                 "version": __version__,
                 "models": offers(self.settings, self.queue),
                 "codecs": get_args(Codec),

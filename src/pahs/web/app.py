@@ -28,12 +28,12 @@ STATIC = Path(str(files("pahs.web") / "static"))
 def build(settings: Settings, ready: Callable[[], object] = lambda: None) -> Starlette:
     """The application of one server; `ready` is called when it starts to answer."""
     queue = Queue(settings.queue_file)
-    api, events = Api(settings, queue), Events(queue)
+    supervisor = Supervisor(settings)
+    api, events = Api(settings, queue, supervisor), Events(queue)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         sweep(settings, queue)
-        supervisor = Supervisor(settings)
         supervisor.start()
         ready()
         try:

@@ -52,7 +52,8 @@ def end_with_parent(before: Callable[[], object] = lambda: None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the server says how its children end
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):  # not sys.stdin: its lock would be in the way when the process ends by itself
+            pass
         before()
         os._exit(0)
 

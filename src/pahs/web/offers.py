@@ -34,13 +34,14 @@ _KNOWN = {
 
 
 def offers(settings: Settings, queue: Queue) -> list[dict[str, Any]]:
-    """All models that a job may name, as JSON."""
-    speeds = queue.speeds()
+    """All models that a job may name, as JSON, the quick ones first."""
+    speeds, named = queue.speeds(), settings.models()
+    names = [name for name in _KNOWN if name in named] + [name for name in named if name not in _KNOWN]
     return [
         asdict(
             replace(
                 _KNOWN.get(name, Offer(name, name, "Your own weights")), pixels_per_second=speeds.get(name)
             )
         )
-        for name in settings.models()
+        for name in names
     ]

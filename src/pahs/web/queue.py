@@ -14,46 +14,15 @@ from typing import Any
 from pahs.errors import PahsError
 from pahs.progress import Progress
 from pahs.web.jobs import Job, JobOptions, Preview, State
+from pahs.web.schema import SCHEMA
 
 LEASE = 20.0
 """Seconds without a beat after which a worker counts as dead."""
 MOST_DEATHS = 5
 """Workers that may die with a job before the job is given up."""
+_TELLING_FRAMES = 24
+"""Frames from which a job tells how fast its model is."""
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS clock (epoch TEXT NOT NULL, revision INTEGER NOT NULL);
-INSERT INTO clock SELECT lower(hex(randomblob(4))), 0 WHERE NOT EXISTS (SELECT 1 FROM clock);
-CREATE TABLE IF NOT EXISTS jobs (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL,
-    held INTEGER NOT NULL DEFAULT 0, cancel INTEGER NOT NULL DEFAULT 0, position REAL NOT NULL,
-    options TEXT NOT NULL, size INTEGER, received INTEGER NOT NULL DEFAULT 0,
-    facts TEXT, looks INTEGER NOT NULL DEFAULT 0,
-    stage TEXT NOT NULL DEFAULT '', done INTEGER NOT NULL DEFAULT 0, expected INTEGER,
-    read INTEGER NOT NULL DEFAULT 0, rate REAL, error TEXT, warnings TEXT NOT NULL DEFAULT '[]',
-    claim TEXT, worker TEXT, deaths INTEGER NOT NULL DEFAULT 0,
-    created REAL NOT NULL, started REAL, finished REAL,
-    result TEXT, result_bytes INTEGER, preview TEXT, revision INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX IF NOT EXISTS jobs_by_state ON jobs (state, position);
-CREATE INDEX IF NOT EXISTS jobs_by_revision ON jobs (revision);
-CREATE TABLE IF NOT EXISTS removed (id TEXT PRIMARY KEY, revision INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS workers (name TEXT PRIMARY KEY, beat REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (
-    job TEXT NOT NULL, claim TEXT NOT NULL, finished REAL NOT NULL, model TEXT, speed REAL
-);
-CREATE TRIGGER IF NOT EXISTS job_added AFTER INSERT ON jobs BEGIN
-    UPDATE clock SET revision = revision + 1;
-    UPDATE jobs SET revision = (SELECT revision FROM clock) WHERE id = NEW.id;
-END;
-CREATE TRIGGER IF NOT EXISTS job_changed AFTER UPDATE ON jobs WHEN NEW.revision = OLD.revision BEGIN
-    UPDATE clock SET revision = revision + 1;
-    UPDATE jobs SET revision = (SELECT revision FROM clock) WHERE id = NEW.id;
-END;
-CREATE TRIGGER IF NOT EXISTS job_removed AFTER DELETE ON jobs BEGIN
-    UPDATE clock SET revision = revision + 1;
-    INSERT OR REPLACE INTO removed VALUES (OLD.id, (SELECT revision FROM clock));
-END;
-"""
 _FRESH = (
     "stage = '', done = 0, read = 0, rate = NULL, error = NULL, warnings = '[]', claim = NULL, worker = NULL, "
     "started = NULL, finished = NULL, result = NULL, result_bytes = NULL, preview = NULL"
@@ -70,7 +39,7 @@ class Queue:
             self._db.row_factory = sqlite3.Row
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
-            self._db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+            self._db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} COMMIT;")
         except sqlite3.DatabaseError as error:
             raise PahsError(
                 f"{file}: is not a queue that can be used ({error}); choose another --folder"
@@ -277,7 +246,8 @@ class Queue:
                 ),
             )
             if mine:
-                pixels = job.facts["width"] * job.facts["height"] * rate if job.facts else None
+                facts = job.facts if frames >= _TELLING_FRAMES else None
+                pixels = facts["width"] * facts["height"] * rate if facts else None
                 run = (job.id, job.claim, time.time(), job.options.model, pixels)
                 self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", run)
             return mine
@@ -291,14 +261,25 @@ class Queue:
             (error, time.time(), job.id, job.claim),
         )
 
+    def measured(self, model: str, speed: float) -> None:
+        """So many pixels per second does a model restore here, without decoding and encoding."""
+        self._db.execute("INSERT OR REPLACE INTO speeds VALUES (?, ?)", (model, speed))
+
     def speeds(self) -> dict[str, float]:
-        """Pixels per second of each model, by the jobs that ran here last."""
+        """Pixels per second of each model, by the longer jobs that ran here last.
+
+        Models that have not run are estimated: measured alone, and corrected by what those that ran needed in truth.
+        """
         rows = self._db.execute(
             "SELECT model, avg(speed) AS speed FROM (SELECT model, speed, row_number() OVER "
             "(PARTITION BY model ORDER BY finished DESC) AS age FROM runs WHERE speed > 0) "
             "WHERE age <= 5 GROUP BY model"
         )
-        return {row["model"]: row["speed"] for row in rows}
+        ran = {row["model"]: row["speed"] for row in rows}
+        alone = {row["model"]: row["speed"] for row in self._db.execute("SELECT * FROM speeds")}
+        ratios = [speed / alone[name] for name, speed in ran.items() if name in alone]
+        ratio = sum(ratios) / len(ratios) if ratios else 1.0
+        return {name: speed * ratio for name, speed in alone.items()} | ran
 
     def beat(self, worker: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO workers VALUES (?, ?)", (worker, time.time()))

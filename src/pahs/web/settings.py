@@ -74,9 +74,7 @@ class Settings:
     def models(self) -> dict[str, str]:
         """Every model that a job may name, with what to load for it."""
         offered = {"auto": "auto"}
-        for entry in sorted(
-            files("pahs").joinpath("bundled").iterdir(), key=lambda entry: len(entry.name), reverse=True
-        ):
+        for entry in files("pahs").joinpath("bundled").iterdir():
             name, dot, kind = entry.name.rpartition(".")
             if dot and kind == "safetensors":
                 offered[name] = name

@@ -42,6 +42,7 @@ class Supervisor:
             Child("pahs.web.look", "cpu"),
             *(Child("pahs.web.worker", device) for device in settings.devices),
         ]
+        self._measuring: subprocess.Popen[bytes] | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pahs-supervisor", daemon=True)
 
@@ -50,12 +51,24 @@ class Supervisor:
             self._spawn(child)
         self._thread.start()
 
+    def measure(self) -> None:
+        """Find out how fast the models are, unless that was done. Speeds are kept on disk: later it takes seconds."""
+        if self._measuring is None and not self._ended.is_set():
+            config = ChildConfig("measure", self.settings, self.settings.devices[0])
+            self._measuring = _start("pahs.web.measure", config)
+
+    @property
+    def measuring(self) -> bool:
+        return self._measuring is not None and self._measuring.poll() is None
+
     def stop(self) -> None:
         """End all children: a closed pipe asks them to clean up, which they do within seconds."""
         self._ended.set()
         self._thread.join()
         queue = Queue(self.settings.queue_file)
         running = [(child.name, child.process) for child in self.children if child.process is not None]
+        if self._measuring is not None:
+            running.append(("measure", self._measuring))
         for _, process in running:
             if process.stdin is not None:
                 process.stdin.close()
@@ -72,9 +85,7 @@ class Supervisor:
     def _spawn(self, child: Child) -> None:
         child.name = f"{child.module.rpartition('.')[2]}-{secrets.token_hex(4)}"
         child.started = time.monotonic()
-        config = ChildConfig(child.name, self.settings, child.device)
-        command = [sys.executable, "-m", child.module, config.dump()]
-        child.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        child.process = _start(child.module, ChildConfig(child.name, self.settings, child.device))
 
     def _watch(self) -> None:
         queue = Queue(self.settings.queue_file)
@@ -99,3 +110,8 @@ class Supervisor:
         pause = min(_LONGEST_PAUSE, 0.1 * 2**child.failures) if child.failures else 0.0
         if time.monotonic() - child.started >= pause:
             self._spawn(child)
+
+
+def _start(module: str, config: ChildConfig) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", module, config.dump()]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
