@@ -53,7 +53,7 @@ def test_the_commands_of_the_readme_run(
             assert words[1] == ".venv/bin/activate" and "VENV ?= .venv\n" in makefile
         elif words[0] == "pip":
             assert words[1:3] == ["install", "-c"] and (ROOT / words[3]).is_file(), command
-        elif words[1] == "--install-completion":
+        elif words[1] in ("--install-completion", "serve"):
             app.parse_args(words[1:], exit_on_error=False, print_error=False)
         else:
             assert words[0] == "pahs" and main(words[1:]) in (0, None), (command, capsys.readouterr().err)
