@@ -237,3 +237,25 @@ def test_damaged_packets_of_sound_do_not_end_the_job(tmp_path):
     (tmp_path / "in.ts").write_bytes(data)
     report = transform(tmp_path / "in.ts", tmp_path / "out.mp4", identity, encode=FAST)
     assert report.frames > 10 and len(packets_of(report.dst, "audio")) > 10
+
+
+def test_sound_that_a_cut_file_says_nothing_of_is_left_out(tmp_path):
+    clip = make_clip(
+        tmp_path / "whole.ts", frames=25, codec="mpeg2video", settings={"qscale": "2"}, audio="aac"
+    )
+    packets = clip.path.read_bytes()
+    # Of the sound only its entry in the table of streams is left.
+    kept = [packets[i : i + 188] for i in range(0, len(packets), 188)]
+    kept = [p for p in kept if int.from_bytes(p[1:3]) & 0x1FFF != 0x101]
+    (tmp_path / "in.ts").write_bytes(b"".join(kept))
+    report = transform(tmp_path / "in.ts", tmp_path / "out.mkv", identity, encode=FAST)
+    assert report.frames == 25 and "stream 1 (audio, aac) is not kept" in report.warnings[0]
+
+
+def test_a_stream_that_begins_in_the_middle_does_not_end_the_job(tmp_path):
+    options = {"codec": "mpeg2video", "settings": {"qscale": "9"}}
+    silent = make_clip(tmp_path / "silent.ts", frames=200, **options)
+    loud = make_clip(tmp_path / "loud.ts", frames=20, audio="mp2", **options)
+    (tmp_path / "in.ts").write_bytes(silent.path.read_bytes() + loud.path.read_bytes())
+    report = transform(tmp_path / "in.ts", tmp_path / "out.mkv", identity, encode=FAST)
+    assert report.frames == 220

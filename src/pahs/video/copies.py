@@ -12,7 +12,7 @@ from pahs.choices import Sound
 from pahs.errors import PahsError
 from pahs.video.frames import Frame
 from pahs.video.reader import VideoReader
-from pahs.video.sound import SoundEncoder
+from pahs.video.sound import SoundEncoder, can_decode
 
 if TYPE_CHECKING:
     from av import AudioStream, Packet
@@ -135,7 +135,7 @@ class Copies:
             return None
         elsewhere = can_hold("matroska", stream, samples)
         anew = self._sound == "encode" or (self._sound == "auto" and not elsewhere)
-        if stream.type == "audio" and stream.codec_context and anew:
+        if stream.type == "audio" and anew and can_decode(cast("AudioStream", stream)):
             encoder = SoundEncoder(self._container, cast("AudioStream", stream))
             self._say(f"sound {_codec(stream)} is stored as {encoder.codec}, which this container can hold")
             return encoder

@@ -123,8 +123,10 @@ class OutputFile:
         with user_errors(self.path):
             try:
                 self._mux(packet)
-            except (av.error.InvalidDataError, av.error.ArgumentError):
-                # A damaged packet in the middle of a file is no reason to lose hours of work.
+            except av.FFmpegError as error:
+                # A damaged packet in the middle of a file is no reason to lose hours of work; a full disk is another.
+                if error.errno != errno.EINVAL and error.errno in errno.errorcode:
+                    raise
                 self._refused[packet.stream_index] = self._refused.get(packet.stream_index, 0) + 1
 
     def _mux(self, packet: Packet[Stream]) -> None:

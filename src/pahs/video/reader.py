@@ -147,8 +147,10 @@ class VideoReader(FrameSource):
         while True:
             try:
                 packet = next(packets)
-            except (StopIteration, av.FFmpegError) as end:
+            except (StopIteration, IndexError, av.FFmpegError) as end:
                 self._failed += isinstance(end, av.FFmpegError)
+                if isinstance(end, IndexError):  # at the very end, PyAV stumbles over streams that came late
+                    self._note("a stream that begins in the middle is not kept")
                 if whole is not None:
                     yield from whole.finish()
                 return

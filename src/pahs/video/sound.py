@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from av import AudioStream, Packet
+    from av import AudioCodecContext, AudioStream, Packet
     from av.container import OutputContainer
     from av.stream import Stream
 
@@ -26,10 +27,8 @@ class SoundEncoder:
         if known and rate not in known:
             rate = min((r for r in known if r > rate), default=max(known))
         self.target = cast("AudioStream", container.add_stream(self.codec, rate=rate))
-        self.target.layout = "mono" if context.layout.nb_channels == 1 else "stereo"
-        if self.codec == "flac":
-            self.target.layout = context.layout.name
-        else:
+        self.target.layout = _layout(context, self.codec)
+        if self.codec != "flac":
             self.target.bit_rate = _BIT_RATE * self.target.layout.nb_channels
         self._source = source
         # The trial before the work has used the same decoder.
@@ -47,3 +46,19 @@ class SoundEncoder:
 
     def finish(self) -> list[Packet[Stream]]:
         return [*self.put(None), *self.target.encode(None)]
+
+
+def can_decode(source: AudioStream) -> bool:
+    """Whether the file says enough about its sound; one that is cut off may not."""
+    context = source.codec_context
+    return context is not None and context.sample_rate > 0 and context.layout.nb_channels > 0
+
+
+def _layout(context: AudioCodecContext, codec: str) -> str:
+    import av
+
+    count, name = context.layout.nb_channels, context.layout.name
+    if codec == "flac" and count <= 8:
+        with suppress(ValueError):
+            return str(av.AudioLayout(name).name)
+    return "mono" if count == 1 else "stereo"
