@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
 from clips import moving_texture
-from pahs.video import ImageFolderReader, transform
+from pahs.errors import PahsError
+from pahs.video import transform
+from pahs.video.image_files import read_image
+from pahs.video.image_tags import carry_tags
 
 RGB_PROFILE = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 GRAY_PROFILE = RGB_PROFILE[:16] + b"GRAY" + RGB_PROFILE[20:]
@@ -112,9 +117,10 @@ def test_a_profile_that_no_longer_fits_is_dropped(tmp_path, format):
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_tiff_with_jpeg_inside(tmp_path, mode):
-    source = saved(picture(mode), "TIFF", compression="jpeg")
+    source = saved(picture(mode), "TIFF", compression="jpeg", exif=exif())
     out, _ = through(tmp_path, a_tif=source)
     before, after = Image.open(io.BytesIO(source)), Image.open(out / "a.tif")
+    assert after.getexif()[274] == 6
     assert after.mode == mode and np.asarray(before).std() > 20
     np.testing.assert_array_equal(np.asarray(before), np.asarray(after))
 
@@ -184,9 +190,41 @@ def test_damaged_tags_do_not_stop_the_job(tmp_path, suffix):
     (tmp_path / "in").mkdir()
     for name, data in images.items():
         (tmp_path / "in" / name.replace("_", ".")).write_bytes(data)
-    reader = ImageFolderReader(tmp_path / "in")
-    from pahs.video.image_tags import carry_tags
-
     for file in (tmp_path / "in").iterdir():
         assert len(carry_tags(file.read_bytes(), source)) > 100
-    assert reader.info.width == 60
+        if (read := read_image(file)) and (read[0].width, read[0].height) != (60, 45):
+            file.unlink()
+    report = transform(tmp_path / "in", tmp_path / "out", identity)
+    assert report.frames + report.lost == len(list((tmp_path / "in").iterdir())) > 30
+
+
+def test_sizes_are_compared_before_the_work(tmp_path):
+    (tmp_path / "in").mkdir()
+    for index, size in enumerate([(45, 60)] * 5 + [(45, 61)]):
+        picture(size=size).save(tmp_path / "in" / f"{index}.png")
+
+    def never(frames):
+        raise AssertionError
+        yield
+
+    with pytest.raises(PahsError, match=r"5\.png: is 61x45, but the first image of the folder is 60x45"):
+        transform(tmp_path / "in", tmp_path / "out", never)
+    assert [p.name for p in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize(("orientation", "degrees"), [(1, 0), (6, -90)])
+def test_motion_jpeg_with_exif(tmp_path, orientation, degrees):
+    """PyAV cannot name EXIF among a frame's side data, and then names none of it."""
+    with av.open(str(tmp_path / "camera.mov"), "w") as container:
+        stream = container.add_stream("mjpeg", rate=25)
+        context = stream.codec_context
+        context.width, context.height, context.pix_fmt = 60, 45, "yuvj420p"
+        container.start_encoding()
+        for i in range(4):
+            packet = av.Packet(saved(picture(seed=i), "JPEG", exif=exif(orientation)))
+            packet.stream, packet.pts, packet.dts, packet.time_base = stream, i, i, Fraction(1, 25)
+            container.mux(packet)
+    transform(tmp_path / "camera.mov", tmp_path / "out.mp4", identity)
+    with av.open(str(tmp_path / "out.mp4")) as container:
+        frames = list(container.decode(video=0))
+    assert len(frames) == 4 and frames[0].rotation == degrees

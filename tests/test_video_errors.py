@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import resource
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from PIL import Image
 
 from clips import decoded, make_clip, moving_texture, packets_of
 from pahs.errors import PahsError
@@ -152,6 +154,27 @@ def test_size_that_changes_in_the_middle(tmp_path):
     both = tmp_path / "in.ts"
     both.write_bytes(first.path.read_bytes() + second.path.read_bytes())
     refused(both, tmp_path / "out.mp4", "in.ts", "64x48", "96x64")
+
+
+@pytest.mark.parametrize("strays", [1, 3, 4])
+def test_few_frames_of_another_size_are_damage(tmp_path, strays):
+    with av.open(str(tmp_path / "in.mov"), "w") as container:
+        stream = container.add_stream("mjpeg", rate=25)
+        context = stream.codec_context
+        context.width, context.height, context.pix_fmt = 64, 48, "yuvj420p"
+        container.start_encoding()
+        for i in range(12):
+            picture = io.BytesIO()
+            Image.new("RGB", (80, 48) if 5 <= i < 5 + strays else (64, 48), (i, 0, 0)).save(picture, "JPEG")
+            packet = av.Packet(picture.getvalue())
+            packet.stream, packet.pts, packet.dts, packet.time_base = stream, i, i, Fraction(1, 25)
+            container.mux(packet)
+    if strays == 4:
+        refused(tmp_path / "in.mov", tmp_path / "out.mp4", "from 64x48 to 80x48 at frame 5")
+        return
+    report = transform(tmp_path / "in.mov", tmp_path / "out.mp4", identity)
+    assert (report.frames, report.lost) == (12 - strays, strays)
+    assert [round(f.time * 25) for f in decoded(report.dst)] == [*range(5), *range(5 + strays, 12)]
 
 
 def test_output_that_is_the_input(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ _JPEG_IN_TIFF = {6, 7}
 
 
 def kind_of(file: Path) -> Hashable:
-    """Images of one kind have the same layout; only the header is read."""
+    """Images of one kind have the same layout and size; only the header is read."""
     from PIL import Image
 
     try:
@@ -48,7 +48,7 @@ def kind_of(file: Path) -> Hashable:
                 detail = image.tile[0][3]
             elif image.format == "JPEG":
                 detail = str(image.layer)  # type: ignore[attr-defined]
-            return image.format, image.mode, str(detail)
+            return image.format, image.mode, image.size, str(detail)
     except Exception:  # damaged headers make Pillow raise errors of many types
         return None
 
@@ -88,6 +88,9 @@ def _by_pillow(data: bytes) -> VideoFrame:
 
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as image:
+            image.getexif().pop(
+                0x0112, None
+            )  # Pillow would turn the samples; the result keeps the tag instead
             picture = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
     except Exception as error:
         raise ValueError(str(error)) from None

@@ -82,14 +82,22 @@ class ImageFolderReader(FrameSource):
         kinds: dict[Hashable, list[Path]] = {}
         for file in self._files:
             kinds.setdefault(kind_of(file), []).append(file)
-        decoded = (
-            next((d for d in map(read_image, files) if d is not None), None) for files in kinds.values()
-        )
-        found = [d for d in decoded if d is not None]
+        found: list[tuple[VideoFrame, str]] = []
+        for files in kinds.values():
+            pictures = ((file, read_image(file)) for file in files)
+            file, picture = next((x for x in pictures if x[1] is not None), (files[0], None))
+            if picture is None:
+                continue
+            found.append(picture)
+            size, first = _size(picture[0]), _size(found[0][0])
+            if size != first:
+                raise PahsError(
+                    f"{file}: is {size}, but the first image of the folder is {first}; "
+                    "put images of one size into one folder"
+                )
+            self._note_transparency(picture[0])
         if not found:
             raise PahsError(f"{self.path}: none of its images can be decoded")
-        for frame, _ in found:
-            self._note_transparency(frame)
         layouts = [layout_of(frame, codec) for frame, codec in found]
         if len({(x.name, x.full_range) for x in layouts}) == 1:
             return found[0], layouts[0]
@@ -123,17 +131,17 @@ class ImageFolderReader(FrameSource):
         info = self.info
         for index, file in enumerate(self._files):
             decoded = read_image(file)
-            if decoded is None:
+            # The headers were compared before: a size that still differs is damage.
+            if decoded is None or (decoded[0].width, decoded[0].height) != (info.width, info.height):
                 self.lost += 1
                 continue
             frame, codec = decoded
             self._note_transparency(frame)
-            if (frame.width, frame.height) != (info.width, info.height):
-                raise PahsError(
-                    f"{file}: is {frame.width}x{frame.height}, but the first image of the folder is "
-                    f"{info.width}x{info.height}; put images of one size into one folder"
-                )
             yield Frame(samples_of(frame, codec, info.pixels), index, info.time_base, 1, file.name)
+
+
+def _size(frame: VideoFrame) -> str:
+    return f"{frame.width}x{frame.height}"
 
 
 class ImageFolderWriter(FrameSink):

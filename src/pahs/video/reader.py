@@ -28,6 +28,8 @@ _AHEAD_FEWEST, _AHEAD_MOST, _AHEAD_BYTES = 3, 24, 1 << 28
 """How far `ahead` reads: so many frames, or more until sound has come, in so many bytes."""
 _FASTEST = 1000
 """Frames per second from which on a file's rate is taken for the tick of its clock."""
+_MOST_STRAYS = 3
+"""So many frames in a row of another size are taken for damage, and left out; more for another video."""
 
 
 class VideoReader(FrameSource):
@@ -110,10 +112,22 @@ class VideoReader(FrameSource):
         import av
 
         last: int | None = None
+        strays = 0
         for item in self._decoded:
             if not isinstance(item, av.VideoFrame):
                 yield item
                 continue
+            if (item.width, item.height) != (self.info.width, self.info.height):
+                strays += 1
+                self._failed += 1
+                if strays > _MOST_STRAYS:
+                    raise PahsError(
+                        f"{self.path}: the frame size changes from {self.info.width}x{self.info.height} to "
+                        f"{item.width}x{item.height} at frame {self._yielded}; "
+                        "cut the file there and run each part alone"
+                    )
+                continue
+            strays = 0
             frame = self._convert(item, last)
             last = frame.pts
             self._yielded += 1
@@ -169,11 +183,6 @@ class VideoReader(FrameSource):
 
     def _convert(self, frame: VideoFrame, last: int | None) -> Frame:
         info = self.info
-        if (frame.width, frame.height) != (info.width, info.height):
-            raise PahsError(
-                f"{self.path}: the frame size changes from {info.width}x{info.height} to "
-                f"{frame.width}x{frame.height} at frame {self._yielded}; cut the file there and run each part alone"
-            )
         step = max(1, round(1 / (info.rate * info.time_base)))
         pts = frame.pts
         if pts is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable
 from fractions import Fraction
@@ -22,13 +23,22 @@ _NOT_KEPT = {
 
 
 def _entries(frame: VideoFrame) -> dict[str, bytes]:
-    return {data.type.name: bytes(data) for data in cast("Iterable[SideData]", frame.side_data)}
+    try:
+        return {data.type.name: bytes(data) for data in cast("Iterable[SideData]", frame.side_data)}
+    except ValueError:
+        return {}  # PyAV gives none at all where it has no name for one, such as the EXIF of Motion JPEG
 
 
 def display_matrix(frame: VideoFrame) -> tuple[int, ...] | None:
     """FFmpeg's nine numbers that turn the stored picture into the shown one."""
     data = _entries(frame).get("DISPLAYMATRIX")
-    return struct.unpack("=9i", data) if data else None
+    if data:
+        return struct.unpack("=9i", data)
+    if not frame.rotation:
+        return None
+    angle = math.radians(frame.rotation)
+    cos, sin = round(math.cos(angle) * 65536), round(math.sin(angle) * 65536)
+    return (cos, -sin, 0, sin, cos, 0, 0, 0, 1 << 30)
 
 
 def hdr10(frame: VideoFrame) -> str | None:
