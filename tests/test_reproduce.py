@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -182,3 +184,22 @@ def test_the_plan_is_balanced_after_any_stop() -> None:
 
 def test_every_layer_of_the_papers_tables_is_built() -> None:
     assert all(row[-1] == "yes" for layers in layer_tables() for row in layers.rows)
+
+
+def test_training_needs_neither_ffmpeg_nor_plots(tmp_path: Path) -> None:
+    """As on a machine that only trains; the report is written without pictures, and with them elsewhere."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('av', 'matplotlib', 'tensorboard', 'skimage', 'scipy')))\n"
+        "from importlib import util; find = util.find_spec\n"
+        "util.find_spec = lambda name, *a: None if name in ('av', 'matplotlib') else find(name, *a)\n"
+        "from pahs.cli import main\n"
+        f"sys.exit(main(['reproduce', 'U0', '--scale', 'tiny', '--seeds', '1', '-o', {str(tmp_path)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (
+        not (tmp_path / "figures").exists()
+        and "matplotlib is missing" in (tmp_path / "report.md").read_text()
+    )
+    reproduce(Wish(report_only=True, out=tmp_path))
+    assert (tmp_path / "figures" / "positions.png").exists()

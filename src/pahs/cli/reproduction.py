@@ -1,4 +1,4 @@
-"""Commands that reproduce the paper and look inside its network: reproduce."""
+"""Commands that reproduce the paper and look inside its network: reproduce, visualize."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pahs.cli.options import app
+from pahs.cli.options import DeviceOption, app, say
 
 
 @app.command
@@ -64,3 +64,42 @@ def reproduce(
         print(f"{one.claim.label:4} {one.verdict:15} {one.claim.hypothesis}")
     print(f"{found.cost.label:4} {found.cost.verdict:15} {HYPOTHESIS}")
     print(f"look at {output / 'report.html'}")
+
+
+@app.command
+def visualize(
+    video: Annotated[Path, Parameter(name="VIDEO", help="A video, or a folder of numbered images.")],
+    /,
+    *,
+    frame: Annotated[int, Parameter(help="The frame to look at; the first is 0.")],
+    models: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name="--model",
+            alias="-m",
+            consume_multiple=True,
+            show_default="by device",
+            help="Names from `pahs models`, or .safetensors files. The first is looked into, all are compared.",
+        ),
+    ] = (),
+    point: Annotated[
+        tuple[int, int] | None,
+        Parameter(
+            help="Pixels from the left and the top: who asks. Default: where the frame has most detail."
+        ),
+    ] = None,
+    output: Annotated[Path, Parameter(alias="-o", help="Folder to write to.")] = Path("visualization"),
+    device: DeviceOption = "auto",
+) -> None:
+    """Draw what happens inside the network at one frame of a video, and compare models.
+
+    Writes the features and the memory in their stages, the selection, where one point attends to, and a comparison as
+    a picture and as a video.
+    """
+    from pahs.reproduce.visualize import visualize as run
+
+    written = run(video, frame, models, output, point, device, quiet=False)
+    for path, about in written.files:
+        print(f"{path}  {about}")
+    for note in written.notes:
+        say(f"note: {note}")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 WIDTH = 3.3
-"""Inches of one panel."""
+"""Inches of one square panel; wide ones are wider."""
 THRESHOLD = 0.6
 """The paper draws what attends above this share of the largest value."""
 
@@ -38,12 +38,13 @@ def panels(rows: int, columns: int, shape: tuple[int, ...], caption: str) -> tup
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    height = WIDTH * shape[0] / shape[1] + 0.45
-    lines = fill(caption, int(columns * WIDTH * 14))
+    width = WIDTH * max(1.0, shape[1] / shape[0]) ** 0.5
+    height = width * shape[0] / shape[1] + 0.45
+    lines = fill(caption, int(columns * width * 14))
     foot = 0.2 * (lines.count("\n") + 1) + 0.15
     below = foot / (rows * height + foot)
     engine = ConstrainedLayoutEngine(rect=(0, below, 1, 1 - below))
-    figure = Figure((columns * WIDTH, rows * height + foot), dpi=DPI, layout=engine)
+    figure = Figure((columns * width, rows * height + foot), dpi=DPI, layout=engine)
     figure.text(0.01, 0.02, lines, fontsize=9, va="bottom")
     axes = figure.subplots(rows, columns, squeeze=False)
     for each in axes.flat:

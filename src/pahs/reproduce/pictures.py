@@ -40,14 +40,16 @@ def pictures(model: Deblurrer, material: Material) -> dict[str, NDArray[np.gener
     return found
 
 
-def inside(step: Look, frames: Tensor) -> dict[str, NDArray[np.generic]]:
-    """Maps of one step of the forward cell."""
+def inside(
+    step: Look, frames: Tensor, asking: tuple[int, int] | None = None
+) -> dict[str, NDArray[np.generic]]:
+    """Maps of one step of the forward cell; `asking` is a token's row and column, else the busiest one asks."""
     maps = torch.stack([magnitude(x) for x in (step.feature, step.h, step.h_pprnn, step.h_snla)], 1)
     found: dict[str, NDArray[np.generic]] = {"maps": (maps * 255).round().to(torch.uint8).cpu().numpy()}
     if step.query is None:
         return found
     rows, columns = step.grid
-    points = torch.tensor([busiest_token(frame, step.grid) for frame in frames])
+    points = torch.tensor([asking or busiest_token(frame, step.grid) for frame in frames])
     attention = torch.stack(
         [step.attention(int(r * columns + c))[i] for i, (r, c) in enumerate(points.tolist())]
     )
