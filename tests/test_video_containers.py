@@ -259,3 +259,24 @@ def test_a_stream_that_begins_in_the_middle_does_not_end_the_job(tmp_path):
     (tmp_path / "in.ts").write_bytes(silent.path.read_bytes() + loud.path.read_bytes())
     report = transform(tmp_path / "in.ts", tmp_path / "out.mkv", identity, encode=FAST)
     assert report.frames == 220
+
+
+def test_marks_that_a_container_drops_are_said(tmp_path):
+    clip = make_clip(tmp_path / "plain.mkv", frames=4, audio="aac")
+    with av.open(str(clip.path)) as source, av.open(str(tmp_path / "in.mkv"), "w") as target:
+        streams = {s.index: target.add_stream_from_template(s, opaque=True) for s in source.streams}
+        streams[1].metadata.update(language="deu", title="Commentary")
+        streams[1].disposition = av.stream.Disposition.comment
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = streams[packet.stream.index]
+                target.mux(packet)
+    assert transform(tmp_path / "in.mkv", tmp_path / "out.mkv", identity, encode=FAST).warnings == ()
+    assert transform(tmp_path / "in.mkv", tmp_path / "out.mp4", identity, encode=FAST).warnings == ()
+    report = transform(tmp_path / "in.mkv", tmp_path / "out.ts", identity, encode=FAST)
+    assert report.warnings == ("out.ts: of stream 1 (audio) is not kept: title, comment",)
+    with av.open(str(report.dst)) as out:
+        assert out.streams.audio[0].language == "deu" and "title" not in out.streams.audio[0].metadata
+    with av.open(str(tmp_path / "out.mp4")) as out:
+        assert out.streams.audio[0].metadata["name"] == "Commentary"
+        assert out.streams.audio[0].disposition & av.stream.Disposition.comment

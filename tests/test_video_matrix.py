@@ -59,6 +59,7 @@ def test_what_comes_back_is_what_went_in(tmp_path, c: Combination):
         "cover": before.covers == after.covers or f"{c.cover}) is not kept" in said,
         "time code": before.code == after.code,
         "title": before.title == after.title,
+        "language": before.languages == after.languages,
     }
     assert [what for what, kept in same.items() if not kept and what not in said] == []
     # Nor is anything said to be lost that is kept.
@@ -85,6 +86,7 @@ class Contents:
                 for c in container.chapters()
             ]
             tags = {**lower(container.metadata), **lower(video.metadata)}
+            self.languages = [s.language or "und" for s in container.streams if s.type in kinds[1:]]
             self.title, self.code = lower(container.metadata).get("title"), tags.get("timecode")
             for packet in container.demux():
                 if not packet.size:

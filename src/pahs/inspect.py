@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 600.0
 """Seconds: the best model that needs no longer suits."""
+Fate = Literal["deblurred", "kept", "stored in another way", "not kept"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class StreamInfo:
     """video, audio, subtitle, data or attachment."""
     codec: str
     language: str | None
-    fate: Literal["deblurred", "kept", "not kept"]
+    fate: Fate
 
 
 @dataclass(frozen=True)
@@ -179,29 +180,36 @@ def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
             tuple(_streams(reader, frozenset())), changed=("frames become images",), lost=tuple(others)
         )
     kept: frozenset[int] = frozenset()
+    altered: frozenset[int] = frozenset()
     encoder = layout = refused = None
     notes = list(reader.warnings)
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / output.name
         try:
             tried = try_output(reader, trial, encode)
-            kept, encoder, layout = tried.kept, tried.encoder, tried.layout
+            kept, altered, encoder, layout = tried.kept, tried.changed, tried.encoder, tried.layout
             notes += [*tried.warnings, *tried.losses]
         except PahsError as error:
             refused = str(error).replace(str(trial), str(output))
     lost = tuple(x for x in notes if any(word in x for word in ("not kept", "dropped", "cannot store")))
     changed = [f"the pictures are encoded again, by {encoder}"] if encoder else []
     changed += [x for x in notes if x not in lost]
-    streams = tuple(_streams(reader, kept))
+    streams = tuple(_streams(reader, kept, altered))
     facts = (*_facts(reader), *(_words(s) for s in streams if s.fate == "kept"))
     return _Trial(streams, encoder, layout, facts if encoder else (), tuple(changed), lost, refused)
 
 
-def _streams(reader: VideoReader, kept: frozenset[int]) -> Iterator[StreamInfo]:
+def _streams(
+    reader: VideoReader, kept: frozenset[int], changed: frozenset[int] = frozenset()
+) -> Iterator[StreamInfo]:
     for stream in reader.container.streams:
         context = stream.codec_context
         codec = context.name if context else str(getattr(stream, "name", None) or "unknown")
-        fate: Literal["deblurred", "kept", "not kept"] = "kept" if stream.index in kept else "not kept"
+        fate: Literal["deblurred", "kept", "stored in another way", "not kept"] = (
+            "kept" if stream.index in kept else "not kept"
+        )
+        if stream.index in changed:
+            fate = "stored in another way"
         if stream.index == reader.stream.index:
             fate = "deblurred"
         yield StreamInfo(stream.index, stream.type, codec, stream.metadata.get("language"), fate)

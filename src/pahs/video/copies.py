@@ -107,6 +107,8 @@ class Copies:
         self.kept: dict[int, Kept] = {}
         self.indices: set[int] = set()
         """Streams of the source that are in the output."""
+        self.changed: set[int] = set()
+        """Those of them that are stored in another way."""
         self._path, self._container, self._source, self._sound = path, container, source, sound
 
     def add(self, stream: Stream) -> None:
@@ -115,7 +117,7 @@ class Copies:
             self._add_cover(stream)
             return
         # QuickTime's tracks of time codes and chapters come back by themselves, from the tags and chapters.
-        if stream.type == "data" and ("timecode" in stream.metadata or self._source.chapters()):
+        if stream.type == "data" and ("timecode" in stream.metadata or _is_chapters(stream)):
             self.indices.add(stream.index)
             return
         kept = self._kept(stream)
@@ -125,6 +127,8 @@ class Copies:
         copy_tags(stream, kept.target)
         self.kept[stream.index] = kept
         self.indices.add(stream.index)
+        if type(kept) is not Copy:
+            self.changed.add(stream.index)
 
     def _kept(self, stream: Stream) -> Kept | None:
         container = self._container.format.name
@@ -150,7 +154,7 @@ class Copies:
         if self._sound == "copy" and stream.type == "audio":
             raise PahsError(
                 f"{self._path}: no container can take over the sound ({_codec(stream)}) of the source as it is; "
-                "allow it to be encoded again"
+                "leave out --sound copy to have it encoded again"
             )
         return None
 
@@ -226,6 +230,13 @@ def is_cover(stream: Stream) -> bool:
     from av.stream import Disposition
 
     return stream.type == "video" and bool(stream.disposition & Disposition.attached_pic)
+
+
+def _is_chapters(stream: Stream) -> bool:
+    """FFmpeg reads QuickTime's track of chapters as chapters, and as a stream that it does not deliver."""
+    from av.stream import Discard
+
+    return stream.discard == Discard.all
 
 
 def copy_tags(stream: Stream, target: Stream) -> None:

@@ -66,6 +66,11 @@ class OutputFile:
         """Which streams of the source are kept besides the pictures, by their number there."""
         return frozenset(self._copies.indices) if self._copies else frozenset()
 
+    @property
+    def changed(self) -> frozenset[int]:
+        """Those of them that are stored in another way."""
+        return frozenset(self._copies.changed) if self._copies else frozenset()
+
     def picture(self, frame: Frame) -> VideoFrame:
         """Copy a frame into the form that the encoder takes."""
         info = self.info

@@ -24,9 +24,12 @@ from pahs.video.reader import VideoReader
 if TYPE_CHECKING:
     from av import VideoFrame, VideoStream
     from av.container import InputContainer
+    from av.stream import Stream
 
 _FRAMES = 2
 """Frames that the trial file gets, by the fastest preset: what is refused is refused in about a second."""
+_NAMES = ("language", "title")
+"""Tags of sound and subtitles that people choose them by."""
 # Tags about how a file is stored; another container says it in another way.
 _TECHNICAL = {"handler_name", "vendor_id", "language", "timecode", "creation_time", "filename", "mimetype"}
 
@@ -41,6 +44,8 @@ class Trial:
     """FFmpeg's name of the layout in which samples are stored."""
     kept: frozenset[int]
     """Which streams of the source are kept besides the pictures, by their number there."""
+    changed: frozenset[int]
+    """Those of them that are stored in another way."""
     warnings: tuple[str, ...]
     """What the job will say too."""
     losses: tuple[str, ...]
@@ -63,8 +68,15 @@ def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -
                 output.encode(output.picture(item))
                 frames += 1
         output.finish()
-        losses = _read_back(partial.path, path, source)
-        return Trial(output.encoder, output.layout, output.kept, tuple(output.warnings), tuple(losses))
+        losses = _read_back(partial.path, path, source, output.kept)
+        return Trial(
+            output.encoder,
+            output.layout,
+            output.kept,
+            output.changed,
+            tuple(output.warnings),
+            tuple(losses),
+        )
     finally:
         remove(partial.path)
         if output is not None:
@@ -72,7 +84,7 @@ def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -
         partial.discard()
 
 
-def _read_back(file: Path, path: Path, source: VideoReader) -> list[str]:
+def _read_back(file: Path, path: Path, source: VideoReader, kept: frozenset[int]) -> list[str]:
     import av
 
     try:
@@ -88,6 +100,7 @@ def _read_back(file: Path, path: Path, source: VideoReader) -> list[str]:
                     f"{path}: players cannot decode what this container holds; use an .mkv output"
                 )
             losses = [*_lost_tags(source, back, video), *_lost_facts(source.info, video, frame)]
+            losses += _lost_names([s for s in source.container.streams if s.index in kept], back)
             if source.chapters() and not back.chapters():
                 losses.append("chapters are not kept")
             return [f"{path.name}: {loss}" for loss in losses]
@@ -109,6 +122,22 @@ def _lost_tags(source: VideoReader, back: InputContainer, video: VideoStream) ->
         _lower(back.metadata).get("timecode"),
     ):
         yield f"the time code {timecode} is not kept"
+
+
+def _lost_names(kept: list[Stream], back: InputContainer) -> Iterator[str]:
+    from av.stream import Disposition
+
+    for kind in ("audio", "subtitle"):
+        before, after = ([s for s in streams if s.type == kind] for streams in (kept, back.streams))
+        if len(before) != len(after):
+            continue  # a stream of which no packet lies at the start may be missing in the trial file alone
+        for mine, theirs in zip(before, after, strict=True):
+            wanted, found = _lower(mine.metadata), _lower(theirs.metadata)
+            lost = [k for k in _NAMES if wanted.get(k, "und") not in ("und", found.get(k, found.get("name")))]
+            marks = mine.disposition & ~theirs.disposition & ~Disposition.default
+            lost += [mark.name for mark in Disposition if mark & marks and mark.name]
+            if lost:
+                yield f"of stream {mine.index} ({kind}) is not kept: {', '.join(lost)}"
 
 
 def _lost_facts(info: VideoInfo, video: VideoStream, frame: VideoFrame) -> Iterator[str]:
