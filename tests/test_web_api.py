@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -111,6 +112,23 @@ def test_pause_cancel_retry(server: Server, files: Path) -> None:
     assert ended["result"] is None and not list((server.folder / "files" / job["id"]).glob(".*"))
     assert server.ask("POST", f"/api/jobs/{job['id']}/retry", {"options": {"end": 0.4}})[0] == 200
     assert server.wait(job["id"])["frames"]["done"] == 10
+
+
+def test_what_stays_of_a_file_is_said_before_it_runs(server: Server, files: Path) -> None:
+    job = server.wait(server.put(files / "clip.mp4", hold="1")["id"], lambda job: job["facts"])
+    facts = job["facts"]
+    assert any("audio" in line for line in facts["kept"]) and facts["changed"] and not facts["lost"]
+    assert facts["output_bytes"] > 1000
+    assert server.ask("DELETE", f"/api/jobs/{job['id']}")[0] == 204
+
+
+def test_a_file_that_kills_whoever_opens_it_is_given_up(server: Server, files: Path) -> None:
+    """As if two processes had been ended while they looked into it."""
+    status, job, _ = server.ask("POST", "/api/jobs", {"name": "bomb.mp4", "size": 5})
+    with sqlite3.connect(server.folder / "queue.sqlite") as queue:
+        queue.execute("UPDATE jobs SET looks = 2 WHERE id = ?", (job["id"],))
+    assert status == 201 and server.ask("PUT", f"/api/jobs/{job['id']}/source", b"12345")[0] == 200
+    assert "bomb.mp4: opening it took too long" in server.wait(job["id"], "failed")["error"]
 
 
 @pytest.mark.parametrize(("name", "told"), [("letter.mp4", "letter.mp4: "), ("cut.mp4", "cut.mp4: ")])
@@ -248,15 +266,19 @@ def test_events_tell_every_change_and_what_was_missed(server: Server, files: Pat
     here, stream = "", events(server)
     last, snapshot = next(stream)
     assert snapshot["all"] and {job["id"] for job in snapshot["jobs"]} == {job["id"] for job in server.jobs()}
-    job = server.put(files / "clip.mp4")
-    states: list[str] = []
+    job = server.put(files / "clip.mp4", hold="1")
+    seen: list[dict[str, Any]] = []
     for number, change in stream:
         here = number
         assert not change["all"]
-        states += [each["state"] for each in change["jobs"] if each["id"] == job["id"]]
-        if states and states[-1] == "done":
+        seen += [each for each in change["jobs"] if each["id"] == job["id"]]
+        if seen and seen[-1]["facts"] and seen[-1]["held"]:
+            server.ask("POST", f"/api/jobs/{job['id']}/start")
+        if seen and seen[-1]["state"] == "done":
             break
-    assert states[0] in ("uploading", "queued") and "running" in states
+    assert seen[0]["state"] in ("uploading", "queued") and seen[-1]["progress"] == 1
+    numbers = [each["revision"] for each in seen]
+    assert numbers == sorted(set(numbers)), "each change once, in order"
     server.ask("DELETE", f"/api/jobs/{job['id']}")
     again = next(events(server, last))[1]
     assert not again["all"] and again["removed"] == [job["id"]]

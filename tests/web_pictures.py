@@ -74,6 +74,7 @@ def viewer(page: Any, frame: int) -> None:
         page.keyboard.press(" ")
     page.locator(".seek").fill(str(frame))
     page.wait_for_selector(f'.viewer[data-frame="{frame}"]')
+    page.evaluate("document.activeElement.blur()")
 
 
 def main() -> None:
@@ -89,9 +90,11 @@ def main() -> None:
         page.on("pageerror", lambda error: print("error:", error))
         states(page, server, chosen.video, chosen.folder)
         if chosen.readme:
+            server.ask("DELETE", f"/api/jobs/{server.jobs('failed')[0]['id']}")
             page.set_viewport_size({"width": 1280, "height": 820})
             page.locator("a.row.is-done").click()
-            viewer(page, 12)
+            viewer(page, 30)
+            page.wait_for_timeout(9000)  # until the message has gone
             page.screenshot(path=chosen.readme)
 
 

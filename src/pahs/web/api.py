@@ -21,7 +21,7 @@ from pahs.web.look import THUMBNAIL
 from pahs.web.offers import offers
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
-from pahs.web.store import UPLOAD
+from pahs.web.store import UPLOAD, runs_of
 from pahs.web.supervisor import Supervisor
 from pahs.web.uploads import Part, Parting, Refused, check_size, part_of, receive
 
@@ -187,7 +187,10 @@ class Api:
             done = self.queue.cancel(job.id)
         elif action == "retry":
             options = self._options(values["options"], job.options) if "options" in values else None
+            old = runs_of(self.settings.job_folder(job.id), job)  # a new run may begin at once, beside them
             done = self.queue.retry(job.id, options)
+            for path in old if done else ():
+                remove(path)
         elif action == "move":
             before = values.get("before")
             done = self.queue.move(job.id, str(before) if before is not None else None)

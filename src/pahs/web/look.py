@@ -9,10 +9,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 from pahs.files import whole
 from pahs.web.child import ChildConfig, end_with_parent, limit_memory
-from pahs.web.jobs import Job
+from pahs.web.jobs import Job, JobOptions
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits
 
@@ -24,30 +25,37 @@ _THUMBNAIL_SIZE = (480, 480)
 _IDLE_SECONDS = 0.1
 
 
-def facts_of(path: Path, limits: Limits) -> dict[str, Any]:
-    """What a video is, as JSON; raises `PahsError` where it cannot be restored here."""
+def facts_of(path: Path, options: JobOptions, limits: Limits) -> dict[str, Any]:
+    """What a video is and what would stay of it, as JSON; raises `PahsError` where it cannot be restored here."""
+    from pahs.inspect import inspect
     from pahs.video import probe
 
     info = probe(path)
-    frames = info.frame_count
-    seconds = float(frames / info.rate) if frames else None
     if info.width * info.height > limits.pixels:
         raise PahsError(f"the frames have {info.width}x{info.height} pixels, more than this server accepts")
+    seconds = float(info.frame_count / info.rate) if info.frame_count else None
     if seconds is not None and seconds > limits.seconds:
         raise PahsError(
             f"the video is {seconds / 60:.0f} minutes long; this server accepts {limits.seconds / 60:.0f}"
         )
+    found = inspect(path, DeblurOptions(encode=options.encode()), measure=False)
+    if found.refused is not None:
+        raise PahsError(found.refused)
     turned = info.rotation % 180 != 0
     return {
         "width": info.height if turned else info.width,
         "height": info.width if turned else info.height,
-        "frames": frames,
+        "frames": info.frame_count,
         "seconds": seconds,
         "rate": float(info.rate),
         "codec": info.codec,
         "depth": info.pixels.depth,
         "hdr": info.transfer in (16, 18),
         "sound": info.audio_streams > 0,
+        "output_bytes": found.output_bytes,
+        "kept": found.kept,
+        "changed": found.changed,
+        "lost": found.lost,
     }
 
 
@@ -74,7 +82,7 @@ def look_at(queue: Queue, job: Job, folder: Path, limits: Limits) -> None:
         queue.reject(job.id, f"{job.name}: opening it took too long or too much memory; it may be damaged")
         return
     try:
-        facts = facts_of(source, limits)
+        facts = facts_of(source, job.options, limits)
     except PahsError as error:
         queue.reject(job.id, str(error).replace(str(source), job.name))
         return
@@ -83,6 +91,8 @@ def look_at(queue: Queue, job: Job, folder: Path, limits: Limits) -> None:
         facts["thumbnail"] = True
     except (PahsError, OSError, ValueError, StopIteration):
         facts["thumbnail"] = False
+    for list_ in ("kept", "changed", "lost"):
+        facts[list_] = [line.replace(source.name, job.name) for line in facts[list_]]
     queue.describe(job.id, facts)
 
 

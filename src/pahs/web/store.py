@@ -26,6 +26,11 @@ def clear_runs(folder: Path, job: Job | None) -> None:
             remove(path)
 
 
+def runs_of(folder: Path, job: Job) -> list[Path]:
+    """What earlier runs of a job have made."""
+    return [path for path in folder.iterdir() if path.name not in _KEPT | {job.source}]
+
+
 def sweep(settings: Settings, queue: Queue) -> None:
     """Bring files and queue together after whatever ended the last server. Nothing of it runs now."""
     queue.release()

@@ -120,6 +120,7 @@ class Worker:
         self.config = config
         self.queue = Queue(config.settings.queue_file)
         self.pulse = Pulse(config)
+        self._limited = False
         self._loaded: tuple[str, Deblurrer] | None = None
 
     def network(self, name: str) -> Deblurrer:
@@ -128,7 +129,11 @@ class Worker:
 
         if self._loaded is None or self._loaded[0] != name:
             self._loaded = None  # before the next one takes memory
-            self._loaded = (name, load(self.config.settings.models().get(name, "auto"), self.config.device))
+            network = load(self.config.settings.models().get(name, "auto"), self.config.device)
+            self._loaded = (name, network)
+            if not self._limited and not next(network.parameters()).is_cuda:
+                limit_memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+                self._limited = True
         return self._loaded[1]
 
     def work(self) -> None:
@@ -235,8 +240,6 @@ def _explained(error: Exception) -> str:
 def main(config: ChildConfig) -> None:
     worker = Worker(config)
     end_with_parent(worker.pulse.finish)
-    if config.device == "cpu":
-        limit_memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     worker.work()
 
 

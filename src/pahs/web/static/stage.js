@@ -19,6 +19,7 @@ function factsOf(job) {
     ["Format", [CODECS[facts.codec] ?? facts.codec, facts.depth > 8 ? `${facts.depth} bit` : "", facts.hdr ? "HDR" : ""].filter(Boolean).join(", ")],
     ["Sound", facts.sound ? "kept as it is" : "none"],
     ["Size", size(job.size)],
+    ["Result", ended(job) || !facts.output_bytes ? "" : `about ${size(facts.output_bytes)}`],
   ].filter(([, value]) => value);
 }
 
@@ -126,6 +127,11 @@ export function makeStage(container, { about, onUpload, onRemoved, onBack }) {
       body.append(choices());
     }
     body.append(h("dl", { class: "facts" }, factsOf(job).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value)))));
+    if (job.facts?.kept) {
+      const part = (label, kind, lines) => lines?.length ? h("div", { class: kind }, h("dt", {}, label), lines.map((line) => h("dd", {}, line))) : null;
+      body.append(h("details", { class: "fate", open: job.facts.lost.length > 0 }, h("summary", {}, job.facts.lost.length ? "What stays and what does not" : "What stays as it is"),
+        h("dl", {}, part("Stays", "stays", job.facts.kept), part("Changes", "changes", job.facts.changed), part("Does not stay", "goes", job.facts.lost))));
+    }
     container.replaceChildren(head, screen, body);
     if (held) container.querySelector(`[data-action="${held}"]`)?.focus();
   }
