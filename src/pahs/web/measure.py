@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from pahs.errors import PahsError
 from pahs.web.child import ChildConfig, end_with_parent
@@ -23,6 +24,8 @@ def main(config: ChildConfig) -> None:
     for name, source in config.settings.models().items():
         if name == "auto":
             continue
+        while queue.jobs("running"):  # jobs come first, and would spoil the measurement
+            time.sleep(1)
         try:
             known = speed(load(source, config.device), width, height)
         except PahsError as error:
