@@ -38,6 +38,7 @@ export function optionsForm(job, about) {
   const options = { ...DEFAULTS, ...job.options };
   const facts = job.facts;
   const changed = () => refresh();
+  let known = about.models;
   const models = about.models.map((model) => {
     const time = h("span", { class: "model-time" });
     const input = h("input", { type: "radio", name: "model", value: model.name, checked: model.name === options.model, onchange: changed });
@@ -89,7 +90,7 @@ export function optionsForm(job, about) {
     partError.hidden = found !== null;
     if (!found) setText(partError, `The part must begin before it ends, within ${clock(facts?.seconds ?? 0, 1)}. Write 12.5 or 1:05.`);
     for (const { model, time } of models) {
-      const seconds = estimate(model, facts, found ?? options);
+      const seconds = estimate(known.find((each) => each.name === model.name), facts, found ?? options);
       setText(time, seconds === null ? "" : `about ${duration(seconds)}`);
     }
   }
@@ -97,6 +98,12 @@ export function optionsForm(job, about) {
   refresh();
   return {
     element,
+    /** The models were measured meanwhile. */
+    update(models) {
+      if (models === known) return;
+      known = models;
+      refresh();
+    },
     read() {
       const found = read();
       if (found) remember(found);

@@ -172,6 +172,7 @@ export function makeStage(container, { about, onUpload, onRemoved, onBack }) {
   }
 
   function refresh(place) {
+    parts.form?.update(about().models);
     const fill = filling(job);
     const busy = fill === null && !job.held && (job.state === "running" || (job.state === "queued" && (place === 0 || !job.facts)));
     parts.meter.classList.toggle("busy", busy);
