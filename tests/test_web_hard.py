@@ -162,6 +162,18 @@ def test_memory_does_not_grow_with_an_upload(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not HARD, reason="PAHS_WEB_HARD=1 runs it")
+def test_a_worker_that_hangs_is_replaced(files: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, model=files / "identity.safetensors") as server:
+        job = server.put(files / "long.mp4", model="pahs-t")
+        server.wait(job["id"], lambda job: job["stage"] == "restoring")
+        (worker,) = server.children()
+        os.kill(worker, signal.SIGSTOP)
+        server.wait(job["id"], seconds=120)
+        finished_once(server, [job["id"]], 160)
+        assert worker not in server.children()
+
+
+@pytest.mark.skipif(not HARD, reason="PAHS_WEB_HARD=1 runs it")
 def test_the_page_stays_quick_with_a_thousand_results(tmp_path: Path) -> None:
     from browser import browser
     from pahs.web.jobs import JobOptions, Preview

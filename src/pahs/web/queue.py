@@ -16,8 +16,6 @@ from pahs.progress import Progress
 from pahs.web.jobs import Job, JobOptions, Preview, State
 from pahs.web.schema import SCHEMA
 
-LEASE = 20.0
-"""Seconds without a beat after which a worker counts as dead."""
 MOST_DEATHS = 5
 """Workers that may die with a job before the job is given up."""
 _TELLING_FRAMES = 24
@@ -284,10 +282,10 @@ class Queue:
     def beat(self, worker: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO workers VALUES (?, ?)", (worker, time.time()))
 
-    def silent(self, worker: str, seconds: float = LEASE) -> bool:
-        """Whether a worker has not been heard of for so long."""
+    def last_beat(self, worker: str) -> float | None:
+        """When a worker was heard of last, by the clock on the wall; None before its first beat."""
         row = self._db.execute("SELECT beat FROM workers WHERE name = ?", (worker,)).fetchone()
-        return row is not None and time.time() - row["beat"] > seconds
+        return float(row["beat"]) if row else None
 
     def release(self, worker: str | None = None, death: bool = False) -> int:
         """Give back what a worker (or every worker) has claimed: to the queue, or to its end if that was wanted."""

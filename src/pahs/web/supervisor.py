@@ -13,6 +13,8 @@ from pahs.web.child import ChildConfig
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
 
+LEASE = 20.0
+"""Seconds without a beat after which a child counts as dead."""
 _POLL_SECONDS = 0.1
 _LONGEST_PAUSE = 10.0
 _STEADY_SECONDS = 5.0
@@ -29,6 +31,10 @@ class Child:
     name: str = ""
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
+    beat: float | None = None
+    """Its last beat that was seen."""
+    heard: float = 0.0
+    """When that was, by a clock that stands still while the machine sleeps: nobody is dead after a night."""
     failures: int = 0
     """Times in a row that it ended shortly after its start."""
 
@@ -84,7 +90,7 @@ class Supervisor:
 
     def _spawn(self, child: Child) -> None:
         child.name = f"{child.module.rpartition('.')[2]}-{secrets.token_hex(4)}"
-        child.started = time.monotonic()
+        child.started, child.beat = time.monotonic(), None
         child.process = _start(child.module, ChildConfig(child.name, self.settings, child.device))
 
     def _watch(self) -> None:
@@ -98,7 +104,10 @@ class Supervisor:
         process = child.process
         if process is not None:
             if process.poll() is None:
-                if not queue.silent(child.name):
+                beat = queue.last_beat(child.name)
+                if beat != child.beat:
+                    child.beat, child.heard = beat, time.monotonic()
+                if beat is None or time.monotonic() - child.heard < LEASE:
                     return
                 process.kill()  # alive, and not heard of: stopped, or stuck in a system call
                 process.wait()
