@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pahs.engine import restore, stream
+from pahs.engine.feature_queue import OffloadedQueue, SpooledQueue
 from pahs.engine.plan import MEMORY_SHARE, Plan, free_memory
 from pahs.engine.restorer import Restorer
 from pahs.errors import PahsError
@@ -228,8 +229,10 @@ def test_plans_shrink_from_cheap_to_costly() -> None:
     assert shrinking(framewise=False) == [*sweeping, (1, 3, 1, True)]
 
 
-@pytest.mark.parametrize("may_offload", [False, True])
-def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_offload: bool) -> None:
+@pytest.mark.parametrize(("may_offload", "may_spool"), [(False, False), (True, False), (False, True)])
+def test_chunk_follows_the_free_memory(
+    monkeypatch: pytest.MonkeyPatch, may_offload: bool, may_spool: bool
+) -> None:
     frame = torch.rand(3, 32, 32)
     frame_bytes = sum(x.nbytes for x in NET.extract(frame[None, None]))
     plans = {}
@@ -239,17 +242,20 @@ def test_chunk_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch, may_offl
             lambda device, n=room: int(n * frame_bytes / MEMORY_SHARE) + 1,
         )
         restorer = Restorer(NET, frame, look_ahead=10, chunk=None)
-        restorer.may_offload = may_offload
+        restorer.may_offload, restorer.may_spool = may_offload, may_spool
         restorer.plan = Plan(restorer.plan.chunk, 1)
         restorer.push(frame)
         plans[room] = restorer.plan.chunk, restorer.plan.offload
-    if may_offload:
+    if may_offload:  # as on a GPU
         assert plans == {8: (4, True), 30: (15, True), 60: (25, False), 500: (32, False)}
+    elif may_spool:  # as on a CPU: to the disk, but only instead of a chunk of one frame
+        assert plans == {8: (4, True), 30: (10, False), 60: (25, False), 500: (32, False)}
     else:
         assert plans == {8: (1, False), 30: (10, False), 60: (25, False), 500: (32, False)}
 
 
-def test_offloaded_features_give_the_same_frames() -> None:
+@pytest.mark.parametrize("disk", [False, True])
+def test_offloaded_features_give_the_same_frames(disk: bool) -> None:
     """From the start, and when the sweeps find out only later that memory is short."""
     clip = textured(0, 14, 2)
     expected = streamed(NET, clip, look_ahead=3, chunk=4)
@@ -257,7 +263,7 @@ def test_offloaded_features_give_the_same_frames() -> None:
         net = cramped(10**9)
         net.room = room
         restorer = Restorer(net, clip[0], look_ahead=3, chunk=4)
-        restorer.may_offload = True
+        restorer.may_offload = not disk
         if room == 99:
             restorer._adopt(replace(restorer.plan, offload=True))
         result = []
@@ -266,6 +272,7 @@ def test_offloaded_features_give_the_same_frames() -> None:
             result += list(restorer.ready())
         result += list(restorer.finish())
         assert restorer.plan.offload and restorer.plan.chunk == 4
+        assert isinstance(restorer.queue, SpooledQueue if disk else OffloadedQueue)
         assert torch.equal(torch.stack(result), expected)
 
 

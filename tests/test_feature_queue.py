@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pahs.engine.feature_queue import FeatureQueue, OffloadedQueue
+from pahs.engine.feature_queue import FeatureQueue, OffloadedQueue, SpooledFrame, SpooledQueue
 from pahs.networks import Tensors
 
 
@@ -31,9 +31,17 @@ def test_it_is_a_queue(actions: list[tuple[bool, int]], most: int) -> None:
             assert second[0, :, 0, 0, 0].tolist() == [-x for x in expected]
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30))
-def test_offloaded_it_is_a_queue_too(actions: list[tuple[bool, int]]) -> None:
-    queue, expected, made, most = OffloadedQueue(), list[int](), 0, 0
+def place(frame: Tensors | SpooledFrame) -> int:
+    """Where a frame lies, in memory or in the file."""
+    return frame._offsets[0] if isinstance(frame, SpooledFrame) else frame[0].data_ptr()
+
+
+@pytest.mark.parametrize("kind", [OffloadedQueue, SpooledQueue])
+@given(actions=st.lists(st.tuples(st.booleans(), st.integers(1, 5)), max_size=30))
+def test_offloaded_it_is_a_queue_too(
+    kind: type[OffloadedQueue | SpooledQueue], actions: list[tuple[bool, int]]
+) -> None:
+    queue, expected, made, most = kind(), list[int](), 0, 0
     for adds, amount in actions:
         if adds:
             numbers = torch.arange(made, made + amount, dtype=torch.float32)
@@ -47,7 +55,7 @@ def test_offloaded_it_is_a_queue_too(actions: list[tuple[bool, int]]) -> None:
         most = max(most, len(expected))
         assert queue.count == len(expected)
         assert [float(frame[0][0, 1, 2, 3]) for frame in queue.frames] == expected
-        buffers = {frame[0].data_ptr() for frame in (*queue.frames, *queue._spare)}
+        buffers = {place(frame) for frame in (*queue.frames, *queue._spare)}
         assert len(buffers) == most, "buffers are used again"
 
 
@@ -89,3 +97,16 @@ def test_with_little_memory_it_takes_no_more_than_it_needs(monkeypatch: pytest.M
     with pytest.raises(torch.OutOfMemoryError):
         queue.add((clip,), most=40)
     assert torch.equal(queue.features[0], clip), "what the queue holds is still there"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_disk_keeps_every_bit_and_the_format(dtype: torch.dtype) -> None:
+    plain = torch.randn(1, 3, 2, 6, 5).to(dtype)
+    last = torch.randn(1, 3, 6, 5, 4).to(dtype).movedim(-1, 2)
+    queue = SpooledQueue()
+    queue.add((plain, last), 3)
+    queue.drop(1)
+    queue.add((plain[:, :1], last[:, :1]), 3)
+    for found, t in zip(queue.frames, (1, 2, 0), strict=True):
+        for x, whole in zip(found[0:2], (plain, last), strict=True):
+            assert torch.equal(x, whole[:, t]) and x.stride() == whole[:, t].stride()

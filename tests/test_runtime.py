@@ -1,14 +1,16 @@
 """Where it runs and in which precision, decided from what the user asked and what the machine has."""
 
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
+from pahs.engine.plan import free_memory, is_shortage, process_memory
 from pahs.errors import PahsError
 from pahs.networks import PRESETS
 from pahs.runtime import precision
-from pahs.runtime.device import choose_device, limit_memory
+from pahs.runtime.device import choose_device, limit_memory, limited_memory
 from pahs.runtime.load import load
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -84,9 +86,24 @@ def test_the_default_network_brings_its_weights() -> None:
     assert not network.training
 
 
-def test_memory_is_limited_on_gpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PahsError, match=r"--memory 4: .* runs on the CPU"):
-        limit_memory(CPU, 4)
+def test_memory_is_limited_for_a_job_on_a_cpu() -> None:
+    """For the whole process, as far as it allocates; afterwards it has what it had."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    used = process_memory("VmData") / 2**30
+    with limited_memory(CPU, used + 0.5):
+        assert free_memory(CPU) <= 2**29
+        with pytest.raises(RuntimeError) as error:
+            torch.ones(2**28)
+        assert is_shortage(error.value)
+        assert torch.ones(2**20).sum() == 2**20
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert not is_shortage(RuntimeError("something else"))
+    for gib in (0.01, 0.0):
+        with pytest.raises(PahsError, match=f"--memory {gib:g}"):
+            limit_memory(CPU, gib)
+
+
+def test_memory_of_a_gpu_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: (8 * 2**30, 16 * 2**30))
     monkeypatch.setattr(

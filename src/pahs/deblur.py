@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class DeblurOptions:
     precision: str = "auto"
     """auto, fp32, bf16 or fp16. A network that is loaded already has its own device and precision."""
     memory: float | None = None
-    """GiB of the GPU's memory that this process may use; None: all that is free."""
+    """GiB of memory that may be used, of the GPU, or on a CPU by the whole process; None: all that is free."""
 
     def __post_init__(self) -> None:
         if self.look_ahead is not None and self.look_ahead < 0:
@@ -90,10 +91,12 @@ def deblur(
     import torch
 
     from pahs import engine
+    from pahs.engine.plan import limited
     from pahs.engine.sharpness import Gain
     from pahs.networks import Deblurrer
-    from pahs.runtime.device import limit_memory
+    from pahs.runtime.device import limited_memory
     from pahs.runtime.load import load
+    from pahs.runtime.malloc import return_memory
     from pahs.video import outputs_for, transform
 
     advance = advance or Advance()
@@ -109,9 +112,6 @@ def deblur(
         model = load(model, options.device, options.precision)
     network = model
     device = next(network.parameters(), torch.empty(0)).device
-    if options.memory is not None:
-        limit_memory(device, options.memory)
-
     gain = Gain()
 
     def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
@@ -125,20 +125,23 @@ def deblur(
         )
         return gain.after(restored)
 
-    report = transform(
-        *pairs[0],
-        restore,
-        encode=options.encode,
-        device=device,
-        overwrite=options.overwrite,
-        advance=advance,
-        stop=stop,
-        part=chosen_part(pairs[0][0], options),
-        rate=options.fps,
-        strength=options.strength,
-        deinterlace=options.deinterlace,
-        compare=options.compare,
-    )
+    with limited_memory(device, options.memory), _shortage_said(pairs[0][0]):
+        if device.type == "cpu" and limited():
+            return_memory()
+        report = transform(
+            *pairs[0],
+            restore,
+            encode=options.encode,
+            device=device,
+            overwrite=options.overwrite,
+            advance=advance,
+            stop=stop,
+            part=chosen_part(pairs[0][0], options),
+            rate=options.fps,
+            strength=options.strength,
+            deinterlace=options.deinterlace,
+            compare=options.compare,
+        )
     return replace(report, sharpness=gain.means()) if options.strength == 1 else report
 
 
@@ -149,6 +152,19 @@ def _large_enough(frames: Iterator[Tensor], network: Deblurrer, source: str | Pa
         if min(height, width) < smallest:
             raise PahsError(f"{source}: is {width}x{height}; frames need {smallest}x{smallest} at least")
         yield frame
+
+
+@contextmanager
+def _shortage_said(source: Path) -> Iterator[None]:
+    """Memory that runs out where no smaller plan helps, such as in a codec, in one line."""
+    from pahs.engine.plan import is_shortage
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_shortage(error):
+            raise
+        raise PahsError(f"{source}: not enough memory; allow more, or use a smaller model or video") from None
 
 
 def naming(options: DeblurOptions, recursive: bool = False) -> Naming:

@@ -35,7 +35,10 @@ PrecisionOption = Annotated[
 ]
 MemoryOption = Annotated[
     float | None,
-    Parameter(group=RUNNING, help="GiB of the GPU's memory to use at most; all that is free by default."),
+    Parameter(
+        group=RUNNING,
+        help="GiB of memory to use at most, of the GPU or of the process; all by default.",
+    ),
 ]
 StartOption = Annotated[str | None, Parameter(group=PART, help="Begin here: seconds, 1:30 or 0:01:30.5.")]
 EndOption = Annotated[str | None, Parameter(group=PART, help="End here.")]

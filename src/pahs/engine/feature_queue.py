@@ -3,16 +3,21 @@
 Buffers that live long are kept apart from tensors that come and go with every frame: the allocator then has no holes to
 leave, and memory does not creep upwards over a long video. `FeatureQueue` keeps all frames in one buffer on the
 network's device, which the sweeps read without a copy. `OffloadedQueue` keeps them in the host's page-locked memory,
-for a GPU that is too small: the sweeps then fetch frame after frame.
+for a GPU that is too small: the sweeps then fetch frame after frame. `SpooledQueue` keeps them on the disk, for a CPU.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections import deque
+from collections.abc import Sequence
+from typing import Any, BinaryIO, overload
 
 import torch
 from torch import Tensor
 
+from pahs.engine.plan import is_shortage
+from pahs.errors import PahsError
 from pahs.networks.contract import Tensors
 
 FIRST_BUFFER = 64
@@ -38,7 +43,9 @@ class FeatureQueue:
             try:
                 # A look-ahead may be longer than the video: large buffers grow as they fill up.
                 self._grow(features, max(total, min(most, max(FIRST_BUFFER, 2 * total))))
-            except torch.OutOfMemoryError:
+            except (RuntimeError, MemoryError) as error:
+                if not is_shortage(error):
+                    raise
                 self._grow(features, total)
         for buffer, x in zip(self._buffers, features, strict=True):
             buffer[:, self.count : total] = x
@@ -92,6 +99,81 @@ class OffloadedQueue:
         """Forget the first frames."""
         for _ in range(frames):
             self._spare.append(self.frames.popleft())
+
+
+class SpooledFrame(Sequence[Tensor]):
+    """A frame's features on the disk; each tensor is read when it is asked for, and nothing keeps it."""
+
+    def __init__(self, file: BinaryIO, offset: int, like: Tensors) -> None:
+        self._file = file
+        self._like = tuple(torch.empty_like(x, device="meta") for x in like)
+        sizes = [x.numel() * x.element_size() for x in like]
+        self._offsets = [offset + sum(sizes[:i]) for i in range(len(sizes))]
+
+    def __len__(self) -> int:
+        return len(self._like)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, index: slice) -> Tensors: ...
+    def __getitem__(self, index: int | slice) -> Tensor | Tensors:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(len(self))[index])
+        like = self._like[index]
+        x = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        self._file.seek(self._offsets[index])
+        self._file.readinto(_memory(x))  # type: ignore[attr-defined]
+        return x
+
+    def write(self, features: Tensors) -> None:
+        for x, like, offset in zip(features, self._like, self._offsets, strict=True):
+            self._file.seek(offset)
+            self._file.write(
+                _memory(torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(x))
+            )
+
+
+class SpooledQueue:
+    """The same queue in a temporary file, for a CPU whose memory is too small: `frames` reads them one by one."""
+
+    def __init__(self) -> None:
+        self.frames: deque[SpooledFrame] = deque()
+        self._spare: list[SpooledFrame] = []
+        self._file = tempfile.TemporaryFile(prefix="pahs-", buffering=0)  # noqa: SIM115 - it lives as long as the queue
+        self._end = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.frames)
+
+    def add(self, features: Tensors, most: int) -> None:
+        """Put (1, T, C, h, w) at the end. Each frame has a place of its own, whatever `most` is."""
+        for t in range(features[0].shape[1]):
+            frame = tuple(x[:, t] for x in features)
+            if not self._spare:
+                self._spare.append(SpooledFrame(self._file, self._end, frame))
+                self._end += sum(x.numel() * x.element_size() for x in frame)
+            try:
+                self._spare[-1].write(frame)
+            except OSError as error:
+                raise PahsError(
+                    f"{tempfile.gettempdir()}: memory is short, and features cannot be kept there either "
+                    f"({error.strerror}); free some space, or set TMPDIR to a folder with more"
+                ) from None
+            self.frames.append(self._spare.pop())
+
+    def drop(self, frames: int) -> None:
+        """Forget the first frames."""
+        for _ in range(frames):
+            self._spare.append(self.frames.popleft())
+
+
+def _memory(x: Tensor) -> memoryview:
+    """The bytes of a dense tensor, in the order in which they lie."""
+    order = sorted(range(x.ndim), key=lambda d: (x.stride()[d], x.shape[d]), reverse=True)
+    array: Any = x.permute(order).view(torch.uint8).numpy()
+    return memoryview(array).cast("B")
 
 
 def _host_buffer(x: Tensor) -> Tensor:

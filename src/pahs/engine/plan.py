@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pahs.networks.contract import Deblurrer
 
 MAX_CHUNK = {"cpu": 32, "cuda": 64}
 """Frames of the longest chunk. Longer ones repeat less of the backward sweep, (chunk + look-ahead) / chunk, but hold
@@ -14,6 +23,20 @@ BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
 MEMORY_SHARE = 0.6
 """Share of the free memory for the queue of features and for the latents that the sweeps make of them."""
+STAGE_COPIES = 6
+"""Tensors of the largest size that a frame-wise stage holds at the same time on a CPU, what oneDNN takes included."""
+WORTH_BANDS = 1 << 19
+"""Pixels of a frame from which the memory of a stage counts. oneDNN can die where memory runs out, so on a CPU bands
+are chosen before."""
+LEAST_CHUNK = 2
+"""On a CPU features move to the disk rather than restoring fewer frames by one backward sweep."""
+CGROUP = Path("/sys/fs/cgroup")
+_SHORTAGE = (
+    "DefaultCPUAllocator",
+    "could not create a primitive",
+    "could not execute a primitive",
+    "bad_alloc",
+)
 SHORT_CHUNK = 16
 """Features are offloaded to the host's memory rather than restoring fewer frames by one backward sweep."""
 
@@ -29,7 +52,7 @@ class Plan:
     bands: int = 1
     """Horizontal bands in one call of a frame-wise stage."""
     offload: bool = False
-    """The queue of features lies in the host's memory instead of the device's."""
+    """The queue of features lies in the host's memory instead of a GPU's, or on the disk instead of a CPU's."""
 
     def smaller(self, framewise: bool, max_bands: int, may_offload: bool) -> Plan | None:
         """The next plan to try when memory runs out: the change comes first that helps that stage and costs least."""
@@ -53,6 +76,73 @@ def free_memory(device: torch.device) -> int:
         used = torch.cuda.memory_allocated(device)
         allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
         return min(free + torch.cuda.memory_reserved(device), allowed) - used
+    free = 2 << 30
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 2 << 30
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([free, *_left_by_limits(), *_left_by_container()])
+
+
+def _left_by_limits() -> Iterator[int]:
+    """What the limits of this process (`ulimit -v`, `--memory`) leave, on Linux."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    for kind, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit = resource.getrlimit(kind)[0]
+        if limit != resource.RLIM_INFINITY:
+            yield max(0, limit - process_memory(field))
+
+
+def _left_by_container() -> Iterator[int]:
+    with suppress(OSError, ValueError):
+        allowed, used = (int((CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        yield max(0, allowed - used)
+
+
+def limited() -> bool:
+    """Whether this process may allocate less than there is."""
+    return next(_left_by_limits(), None) is not None
+
+
+def process_memory(field: str) -> int:
+    """A number of bytes that Linux tells about this process, such as VmSize."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name == field:
+                return 1024 * int(value.split()[0])
+    return 0
+
+
+class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes the largest tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for x in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(x, Tensor):
+                self.bytes = max(self.bytes, x.numel() * x.element_size())
+        return result
+
+
+def stage_bytes(model: Deblurrer) -> float:
+    """Bytes that a frame-wise stage takes for a pixel on a CPU, about: tried on a small frame."""
+    side = 4 * model.contract.multiple_of
+    weight = next(model.parameters(), torch.empty(0))
+    with torch.inference_mode(), _Largest() as largest:
+        model.extract(torch.zeros(1, 1, 3, side, side, device=weight.device))
+    return float(STAGE_COPIES * largest.bytes / side**2)
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether memory has run out: on a CPU, PyTorch and oneDNN have no exception of their own for it."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _SHORTAGE)

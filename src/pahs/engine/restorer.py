@@ -13,8 +13,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pahs.engine import bands
-from pahs.engine.feature_queue import FeatureQueue, OffloadedQueue
-from pahs.engine.plan import BATCH_PIXELS, MEMORY_SHARE, SHORT_CHUNK, Plan, free_memory, longest_chunk
+from pahs.engine.feature_queue import FeatureQueue, OffloadedQueue, SpooledQueue
+from pahs.engine.plan import (
+    BATCH_PIXELS,
+    LEAST_CHUNK,
+    MEMORY_SHARE,
+    SHORT_CHUNK,
+    WORTH_BANDS,
+    Plan,
+    free_memory,
+    is_shortage,
+    longest_chunk,
+    stage_bytes,
+)
 from pahs.errors import PahsError
 from pahs.networks.contract import Deblurrer, Tensors
 
@@ -41,11 +52,25 @@ class Restorer:
         batch = max(1, BATCH_PIXELS.get(first.device.type, BATCH_PIXELS["cpu"]) // (self.height * width))
         self.chunk_given, self.planned = chunk is not None, False
         longest = chunk or longest_chunk(first.device)
-        self.plan = Plan(longest, min(batch, longest))
+        bands = self._first_bands(width) if first.device.type == "cpu" else 1
+        self.plan = Plan(longest, min(batch, longest), bands)
         self.may_offload = first.device.type == "cuda" and contract.offloads
+        self.may_spool = first.device.type == "cpu" and contract.offloads
         self.images: list[Tensor] = []
-        self.queue: FeatureQueue | OffloadedQueue = FeatureQueue()
+        self.queue: FeatureQueue | OffloadedQueue | SpooledQueue = FeatureQueue()
         self.state: Tensors | None = None
+
+    def _first_bands(self, width: int) -> int:
+        """Bands whose memory, on a CPU, fits beside that of the queue."""
+        bands, pixels = 1, self.height * width
+        if self.max_bands == 1 or pixels < WORTH_BANDS:
+            return bands
+        contract = self.model.contract
+        halos = 2 * max(contract.extract_halo or 0, contract.reconstruct_halo or 0)
+        rows = int((1 - MEMORY_SHARE) * free_memory(torch.device("cpu")) / stage_bytes(self.model)) // width
+        while bands < self.max_bands and self.height // bands + (halos if bands > 1 else 0) > rows:
+            bands = min(2 * bands, self.max_bands)
+        return bands
 
     def push(self, image: Tensor) -> None:
         """Take the scene's next frame, (3, H, W)."""
@@ -95,16 +120,18 @@ class Restorer:
         affordable = int(MEMORY_SHARE * free_memory(features[0].device)) // frame_bytes
         chunk = self.plan.chunk
         fitting = (affordable - self.look_ahead) // 2
-        offload = self.plan.offload or (self.may_offload and fitting < min(SHORT_CHUNK, chunk))
+        least = SHORT_CHUNK if self.may_offload else LEAST_CHUNK if self.may_spool else 0
+        offload = self.plan.offload or (least > 0 and fitting < min(least, chunk))
         if not self.chunk_given:
             chunk = max(1, min(chunk, min(SHORT_CHUNK, affordable // 2) if offload else fitting))
         self._adopt(replace(self.plan, chunk=chunk, batch=min(self.plan.batch, chunk), offload=offload))
         self.planned = True
 
     def _adopt(self, plan: Plan) -> None:
-        """Continue with another plan; the queue moves to the host's memory if the plan says so."""
+        """Continue with another plan; the queue moves to the host's memory or to the disk if the plan says so."""
         if plan.offload and isinstance(self.queue, FeatureQueue):
-            on_device, self.queue = self.queue, OffloadedQueue()
+            on_device = self.queue
+            self.queue = SpooledQueue() if self.may_spool and not self.may_offload else OffloadedQueue()
             if on_device.count:
                 self.queue.add(on_device.features, on_device.count)
         self.plan = plan
@@ -153,13 +180,14 @@ class Restorer:
             try:
                 with torch.inference_mode():
                     return stage(self.plan)
-            except torch.OutOfMemoryError:
-                plan = self.plan.smaller(framewise, self.max_bands, self.may_offload)
+            except (RuntimeError, MemoryError) as error:
+                if not is_shortage(error):
+                    raise
+                plan = self.plan.smaller(framewise, self.max_bands, self.may_offload or self.may_spool)
             if plan is None:
-                raise PahsError(
-                    f"not enough memory for {size_text(self.shape)} frames; "
-                    "use a smaller model, a smaller video or --device cpu"
-                ) from None
+                ways = "a smaller model, a smaller video"
+                ways += " or --device cpu" if torch.cuda.is_available() else " or more --memory"
+                raise PahsError(f"not enough memory for {size_text(self.shape)} frames; use {ways}") from None
             log.info("memory is short; continuing with %s", plan)
             with torch.inference_mode():
                 self._adopt(plan)

@@ -84,9 +84,11 @@ class Deblurrer(nn.Module, ABC):
         """
 
     def propagate_frames(
-        self, features: Sequence[Tensors], state: Tensors | None, keep: int
+        self, features: Sequence[Sequence[Tensor]], state: Tensors | None, keep: int
     ) -> tuple[Tensors, Tensors]:
-        """`propagate` for features that come frame by frame, each (B, C, h, w), and may lie in the host's memory.
+        """`propagate` for features that come frame by frame, each (B, C, h, w).
+
+        They may lie in the host's memory or on a disk, and each tensor is fetched when it is asked for.
 
         A network whose contract says `offloads` overrides this and fetches each frame when it needs it.
         """

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -160,9 +161,9 @@ class PAHS(Deblurrer):
         return (frames[:, :keep], f_L), after
 
     def propagate_frames(
-        self, features: Sequence[Tensors], state: Tensors | None, keep: int
+        self, features: Sequence[Sequence[Tensor]], state: Tensors | None, keep: int
     ) -> tuple[Tensors, Tensors]:
-        f_L, after = self._sweep([reads for _, *reads in features], state, keep)
+        f_L, after = self._sweep(features, state, keep, first=1)
         first = features[0][0]
         frames = torch.empty(first.shape[0], keep, *first.shape[1:], dtype=first.dtype, device=f_L.device)
         for t in range(keep):
@@ -201,7 +202,7 @@ class PAHS(Deblurrer):
     def propagate_from(self, features: Tensors, states: tuple[Tensors, ...]) -> Tensors:
         frames, *reads = features
         steps = list(zip(*(x.unbind(1) for x in reads), strict=True))
-        f_L, _ = self._sweep(steps, states[0], len(steps), *states[1:])
+        f_L, _ = self._sweep(steps, states[0], len(steps), states[1] if len(states) > 1 else None)
         return frames, f_L
 
     def _sweep(
@@ -210,17 +211,21 @@ class PAHS(Deblurrer):
         state: Tensors | None,
         keep: int,
         last: Tensors | None = None,
+        first: int = 0,
     ) -> tuple[Tensor, Tensors]:
         """f_L of both directions for the first `keep` frames, and the forward state after them.
 
-        The backward sweep begins with the state `last`: zero, but for training.
+        The backward sweep begins with the state `last`: zero, but for training. What the cells read begins at `first`
+        in each frame's tensors.
         """
-        each = len(reads[0]) if self.backward_cell is None else len(reads[0]) // 2
+        directions = 1 if self.backward_cell is None else 2
+        end = len(reads[0])
+        middle = first + (end - first) // directions
         device = self.forward_cell.fuse.weight.device
-        latents = Latents(reads[0][0], keep, 1 if self.backward_cell is None else 2, device)
+        latents = Latents(reads[0][first], keep, directions, device)
 
         def ahead() -> Tensors:
-            sweep = self.forward_cell.sweep([tuple(read[:each]) for read in reads[:keep]], state)
+            sweep = self.forward_cell.sweep(Reads(reads, first, middle, range(keep)), state)
             for t, now in enumerate(sweep):
                 latents.put(t, 0, now[0])
             return now if torch.is_grad_enabled() else tuple(x.clone() for x in now)
@@ -228,7 +233,8 @@ class PAHS(Deblurrer):
         def back() -> list[Tensor]:
             if self.backward_cell is None:
                 return []
-            sweep = self.backward_cell.sweep([tuple(read[each:]) for read in reversed(reads)], last)
+            backwards = range(len(reads) - 1, -1, -1)
+            sweep = self.backward_cell.sweep(Reads(reads, middle, end, backwards), last)
             for t, now in zip(reversed(range(len(reads))), sweep, strict=True):
                 if t < keep:
                     latents.put(t, 1, now[0])
@@ -241,6 +247,25 @@ class PAHS(Deblurrer):
         frames, f_L = latents
         change = per_frame(self.reconstructor, f_L).to(frames.dtype)
         return frames + change if self.config.global_skip else change
+
+
+class Reads(Sequence[Tensors]):
+    """What one direction reads, frame by frame, in its order: fetched when needed, because it may lie on a disk."""
+
+    def __init__(self, reads: Sequence[Sequence[Tensor]], start: int, end: int, order: range) -> None:
+        self._reads, self._part, self._order = reads, slice(start, end), order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Tensors: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tensors]: ...
+    def __getitem__(self, index: int | slice) -> Tensors | Sequence[Tensors]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        return tuple(self._reads[self._order[index]][self._part])
 
 
 class Latents:

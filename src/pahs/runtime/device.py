@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import platform
-from contextlib import suppress
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
+from pahs.engine.plan import process_memory
 from pahs.errors import PahsError
 
 
@@ -46,13 +49,47 @@ def device_name(device: torch.device) -> str:
 
 
 def limit_memory(device: torch.device, gib: float) -> None:
-    """Use no more memory of this GPU than that; the engine then cuts its work to fit."""
-    if device.type != "cuda":
-        raise PahsError(
-            f"--memory {gib:g}: it limits the memory of a GPU, and this runs on the CPU; leave it out"
-        )
-    number = torch.cuda.current_device() if device.index is None else device.index
-    _, total = torch.cuda.mem_get_info(number)
+    """Use no more memory than that, of this GPU or in this process; the engine then cuts its work to fit.
+
+    On a CPU the limit holds for all that the process allocates, as Linux counts it; other systems have none.
+    """
     if gib <= 0:
         raise PahsError(f"--memory {gib:g}: it must be above 0")
+    if device.type != "cuda":
+        _limit_process(gib)
+        return
+    number = torch.cuda.current_device() if device.index is None else device.index
+    _, total = torch.cuda.mem_get_info(number)
     torch.cuda.set_per_process_memory_fraction(min(1.0, gib * 2**30 / total), number)
+
+
+def _limit_process(gib: float) -> None:
+    if sys.platform != "linux":
+        raise PahsError(f"--memory {gib:g}: this system cannot limit the memory of a process; leave it out")
+    import resource
+
+    limit, used = int(gib * 2**30), process_memory("VmData")
+    if limit <= used:
+        raise PahsError(
+            f"--memory {gib:g}: the program itself already takes {used / 2**30:.2f} GiB; allow more"
+        )
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+
+
+@contextmanager
+def limited_memory(device: torch.device, gib: float | None) -> Iterator[None]:
+    """`limit_memory` for one job, if there is a limit. A process that goes on gets back what it had."""
+    if gib is None or device.type == "cuda" or sys.platform != "linux":
+        if gib is not None:
+            limit_memory(device, gib)
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_memory(device, gib)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
