@@ -218,6 +218,17 @@ def test_stream_that_the_container_cannot_hold(tmp_path):
     refused(clip.path, tmp_path / "out.webm", "audio stream (aac)", "out.mkv")
 
 
+@pytest.mark.parametrize("matrix", [8, 14])
+def test_a_matrix_that_ffmpeg_cannot_convert_passes_through(tmp_path, matrix):
+    options = {"codec": "ffv1", "settings": {}, "pix_fmt": "yuv420p10le"}
+    clip = make_clip(tmp_path / "in.mkv", frames=2, matrix=matrix, primaries=9, transfer=16, **options)
+    same = make_clip(tmp_path / "plain.mkv", frames=2, matrix=9, primaries=9, transfer=16, **options)
+    for source, target in ((clip, "out.webm"), (same, "plain.webm")):
+        assert transform(source.path, tmp_path / target, identity, encode=FAST).frames == 2
+    for a, b in zip(decoded(tmp_path / "out.webm"), decoded(tmp_path / "plain.webm"), strict=True):
+        assert [bytes(p) for p in a.planes] == [bytes(p) for p in b.planes]
+
+
 def test_attachment_that_the_container_cannot_hold_is_named(tmp_path):
     clip = make_clip(tmp_path / "in.mkv", frames=2, attachment=b"a note")
     report = transform(clip.path, tmp_path / "out.mp4", identity, encode=FAST)
@@ -472,3 +483,19 @@ def test_three_threads_with_one_output_leave_the_result_of_one(tmp_path):
     assert len(refused_jobs) == 2 and all("another job is writing it" in r for r in refused_jobs)
     assert len(decoded(tmp_path / "out.mp4")) == 10
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in.mp4", "out.mp4"]
+
+
+def test_an_output_that_appears_meanwhile_is_kept(tmp_path, monkeypatch):
+    """Another job may finish between the look at the output's name and its lock."""
+    clip = make_clip(tmp_path / "in.mp4", frames=2)
+    real = Partial.__init__
+
+    def late(self, target):
+        if target.name == "out.mp4":
+            target.write_bytes(b"by the other job")
+        real(self, target)
+
+    monkeypatch.setattr(Partial, "__init__", late)
+    with pytest.raises(PahsError, match=r"out\.mp4: exists"):
+        transform(clip.path, tmp_path / "out.mp4", identity, encode=FAST)
+    assert snapshot(tmp_path) == {"in.mp4": clip.path.read_bytes(), "out.mp4": b"by the other job"}

@@ -14,7 +14,7 @@ from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
 from pahs.video.copies import STALE_TAGS, Copies, copy_tags
 from pahs.video.encoder import choose_encoder
-from pahs.video.frames import Frame, VideoInfo
+from pahs.video.frames import UNSPECIFIED, Frame, VideoInfo
 from pahs.video.opening import create_video
 from pahs.video.pixels import frame_of
 from pahs.video.reader import VideoReader
@@ -75,12 +75,14 @@ class OutputFile:
         """Copy a frame into the form that the encoder takes."""
         info = self.info
         picture = frame_of(frame.planes, info.pixels)
-        picture.colorspace, picture.color_range = _matrix(info), _range(info)
-        picture.color_primaries, picture.color_trc = info.primaries, info.transfer
         if self.layout != info.pixels.name:
+            # The matrix of YUV stays, so FFmpeg is not told it: it refuses those that it cannot convert, such as ICtCp.
+            picture.colorspace = UNSPECIFIED if info.pixels.family.startswith("yuv") else _matrix(info)
             picture = picture.reformat(
                 format=self.layout, src_color_range=_range(info), dst_color_range=_range(info)
             )
+        picture.colorspace, picture.color_range = _matrix(info), _range(info)
+        picture.color_primaries, picture.color_trc = info.primaries, info.transfer
         picture.pts, picture.time_base = frame.pts, frame.time_base
         if frame.duration:
             picture.duration = frame.duration

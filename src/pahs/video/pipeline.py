@@ -100,6 +100,8 @@ def transform(
         source.close()
         raise
     try:
+        # Another job may have finished this very output before its name was locked.
+        check_targets(src, dst, encode, overwrite=overwrite, compare=compare)
         advance.expect(source.info.frame_count)
         frames = _pump(source, sink, fn, torch.device(device), advance, stop, strength)
         if frames == 0:
