@@ -186,6 +186,35 @@ def test_every_layer_of_the_papers_tables_is_built() -> None:
     assert all(row[-1] == "yes" for layers in layer_tables() for row in layers.rows)
 
 
+def test_small_goes_its_whole_length_with_photos(tmp_path: Path) -> None:
+    """Its data, its networks and its training on with longer clips, over fewer and smaller frames."""
+    for number in range(4):
+        noise = np.random.default_rng(number).integers(0, 256, (24, 32, 3)).astype(np.uint8)
+        path = tmp_path / "photos" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(noise).resize((160, 120)).save(path)
+    sizes = {
+        "size": 32,
+        "size_on": 32,
+        "clip_size": 64,
+        "batch": 1,
+        "batch_on": 1,
+        "frames": 3,
+        "frames_on": 3,
+    }
+    counts = {"steps": 2, "steps_on": 1, "curve": (1, 2), "clips": 2, "long_clips": 1, "long_scored": 1}
+    scale = replace(SMALL, **sizes, **counts, long_frames=24)
+    wish = Wish(("BL",), "small", seeds=1, out=tmp_path / "out")
+    train(wish, scale, {"BL"}, {"photos": tmp_path / "photos"})
+    train(wish, scale, {"BL"}, {"photos": tmp_path / "photos"})
+    scores = json.loads((wish.out / "runs" / "BL" / "0" / "scores.json").read_text())
+    assert scores["parameters"] == count(SMALL.base)
+    assert {"future:23", "large-motion", "neighbour", "selection:backward"} <= set(scores["metrics"])
+    (tmp_path / "photos" / "0.png").unlink()
+    with pytest.raises(PahsError, match="other settings, data"):
+        train(wish, scale, {"BL"}, {"photos": tmp_path / "photos"})
+
+
 def test_training_needs_neither_ffmpeg_nor_plots(tmp_path: Path) -> None:
     """As on a machine that only trains; the report is written without pictures, and with them elsewhere."""
     code = (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,12 +81,18 @@ def train(wish: Wish, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce.run import run, say
 
     claim(wish)
+    began = time.monotonic()
     material = Material(scale, folders.get("photos"), folders.get("eval"))
     missing = run(material, units(arms, scale, wish.seeds), wish.out, wish.minutes, wish.together)
     if missing:
         say(f"{missing} trainings are still to do: the same command goes on with them")
-    elif scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(wish.out) is None:
-        cheap.measure_speeds(wish.out)
+        return
+    left = math.inf if wish.minutes is None else wish.minutes - (time.monotonic() - began) / 60
+    if scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(wish.out) is None:
+        if left > cheap.MINUTES:
+            cheap.measure_speeds(wish.out)
+        else:
+            say("speeds are still to be measured: the same command does it")
 
 
 def claim(wish: Wish) -> None:

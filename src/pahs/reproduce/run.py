@@ -29,8 +29,9 @@ from pahs.reproduce.verdicts import Scores
 from pahs.runtime import weights
 from pahs.runtime.device import device_name
 from pahs.training import schedule
+from pahs.training.capture import Step
 from pahs.training.setup import make_model, make_step, prepare
-from pahs.training.sources import Ahead, Share, Source, SynthesisSource
+from pahs.training.sources import Ahead, Inputs, Share, Source, SynthesisSource
 
 RESERVE = 1.15
 """A training begins only if so many times the longest one so far fits into the time that is left."""
@@ -84,7 +85,7 @@ def train_group(material: Material, group: Sequence[Unit], out: Path, marks: dic
     updates, steps = [update for update, _ in made], [step for _, step in made]
     start = source.state_dict()
     first = source.batch()
-    steps = [prepare(step, None, first, say)[0] for step in steps]
+    steps = [recorded(step, first) for step in steps]
     source.load_state_dict(start)
     streams = [torch.cuda.Stream(device) for _ in steps] if device.type == "cuda" and len(steps) > 1 else []  # type: ignore[no-untyped-call]
     length = recipe.train.steps
@@ -118,6 +119,13 @@ def train_group(material: Material, group: Sequence[Unit], out: Path, marks: dic
     del models, made, updates, steps
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def recorded(step: Step, batch: Inputs) -> Step:
+    """A step that is ready to run. Graphs that run at the same time must not share the workspace of cuBLAS."""
+    if torch.cuda.is_available():
+        torch._C._cuda_clearCublasWorkspaces()
+    return prepare(step, None, batch, say)[0]
 
 
 def started(unit: Unit, material: Material, out: Path) -> Deblurrer:
