@@ -135,7 +135,7 @@ def test_weights_that_cannot_be_read(model, tmp_path):
         (["demo", "--frames", "0"], "--frames 0"),
         (["demo", "--frames", "-3"], "--frames -3"),
         (["deblur", "a.mp4", "--crf", "20", "--lossless"], "exclude each other"),
-        (["deblur", "tiny.mkv", "--model", "pahs-t"], "tiny.mkv: is 12x10; frames need 16x16"),
+        (["deblur", "tiny.mkv", "--model", "pahs-t"], "tiny.mkv: is 12x10; the smallest is 16x16"),
         (["deblur", "moving.webp"], "animated images are not read"),
         (["deblur", "moving.png"], "animated images are not read"),
         (["deblur", "still.png"], "is a single image"),

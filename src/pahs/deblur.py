@@ -150,7 +150,7 @@ def _large_enough(frames: Iterator[Tensor], network: Deblurrer, source: str | Pa
     for frame in frames:
         height, width = frame.shape[1:]
         if min(height, width) < smallest:
-            raise PahsError(f"{source}: is {width}x{height}; frames need {smallest}x{smallest} at least")
+            raise PahsError(f"{source}: is {width}x{height}; the smallest is {smallest}x{smallest}")
         yield frame
 
 
