@@ -197,3 +197,41 @@ def test_a_job_tells_how_much_sharper_it_became(tmp_path: Path, net: Deblurrer) 
     assert report.sharpness is not None and all(0 < x < 1 for x in report.sharpness)
     half = pahs.deblur(source, tmp_path / "half.mp4", pahs.DeblurOptions(strength=0.5), model=net)
     assert half.sharpness is None
+
+
+@pytest.mark.parametrize(
+    ("codec", "name", "pix_fmt", "layout"),
+    [
+        ("av1", "out.mp4", "yuv420p", "yuv420p"),
+        ("av1", "out.mkv", "yuv420p10le", "yuv420p10le"),
+        ("prores", "out.mov", "yuv420p", "yuv422p10le"),
+        ("prores", "out.mov", "yuv422p10le", "yuv422p10le"),
+    ],
+)
+def test_encoders_that_people_ask_for(
+    tmp_path: Path, codec: str, name: str, pix_fmt: str, layout: str
+) -> None:
+    source = make_clip(tmp_path / "clip.mkv", frames=5, width=96, height=64, pix_fmt=pix_fmt).path
+    options = pahs.EncodeOptions(codec=codec)  # type: ignore[arg-type]
+    transform(source, tmp_path / name, lambda frames: frames, encode=options)
+    before, after = decoded(source), decoded(tmp_path / name)
+    assert len(after) == 5 and after[0].format.name == layout
+    for a, b in zip(before, after, strict=True):
+        depths = [2 ** (f.format.components[0].bits - 8) for f in (a, b)]
+        difference = raw_planes(a)[0] / depths[0] - raw_planes(b)[0] / depths[1]
+        assert abs(difference).mean() < 5, "the test texture is hard for ProRes"
+    with pytest.raises(pahs.PahsError, match="--lossless"):
+        both = pahs.EncodeOptions(codec=codec, lossless=True)  # type: ignore[arg-type]
+        transform(source, tmp_path / f"x{name}", lambda frames: frames, encode=both)
+
+
+def test_hardware_that_is_not_there_is_refused_and_never_replaced(tmp_path: Path) -> None:
+    source = make_clip(tmp_path / "clip.mp4", frames=2).path
+    with pytest.raises(pahs.PahsError, match="this machine does not offer"):
+        transform(
+            source,
+            tmp_path / "out.mp4",
+            lambda frames: frames,
+            encode=pahs.EncodeOptions(codec="hevc_videotoolbox"),
+        )
+    assert [p.name for p in tmp_path.iterdir()] == ["clip.mp4"]

@@ -29,7 +29,7 @@ def net() -> Deblurrer:
         (lambda: pahs.DeblurOptions(device="tpu"), "device 'tpu'"),
         (lambda: pahs.DeblurOptions(precision="fp8"), "precision 'fp8'"),
         (lambda: pahs.DeblurOptions(memory=0), "memory 0"),
-        (lambda: pahs.EncodeOptions(codec="av1"), "codec 'av1'"),
+        (lambda: pahs.EncodeOptions(codec="vc1"), "codec 'vc1'"),
         (lambda: pahs.EncodeOptions(preset="warp"), "preset 'warp'"),
         (lambda: pahs.EncodeOptions(crf=64), "crf 64"),
     ],

@@ -9,7 +9,12 @@ from pahs.errors import PahsError
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
-Codec = Literal["auto", "h264", "hevc", "vp9", "ffv1"]
+Codec = Literal[
+    "auto", "h264", "hevc", "vp9", "ffv1", "av1", "prores",
+    "h264_nvenc", "hevc_nvenc", "av1_nvenc", "h264_qsv", "hevc_qsv", "h264_amf", "hevc_amf",
+    "h264_videotoolbox", "hevc_videotoolbox",
+]  # fmt: skip
+"""Names with an underscore are encoders of graphics hardware, which are used only when they are asked for."""
 EncoderSpeed = Literal[
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"
 ]

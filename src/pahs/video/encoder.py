@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
 from typing import get_args
 
-from pahs.choices import EncodeOptions, EncoderSpeed
+from pahs.choices import Codec, EncodeOptions, EncoderSpeed
 from pahs.errors import PahsError
 from pahs.video.frames import Family, PixelLayout, VideoInfo
 
 # Visually lossless: a viewer cannot tell the result from the model's output, at a sane size.
-_DEFAULT_CRF = {"libx264": 15, "libx264rgb": 15, "libx265": 17, "libvpx-vp9": 16}
+_DEFAULT_CRF = {"libx264": 15, "libx264rgb": 15, "libx265": 17, "libvpx-vp9": 16, "libsvtav1": 18}
 _ENCODERS = {
     "h264": ("libx264", "libx264rgb"),
     "hevc": ("libx265",),
     "vp9": ("libvpx-vp9",),
     "ffv1": ("ffv1",),
+    "av1": ("libsvtav1",),
+    "prores": ("prores_ks",),
+    **{name: (name,) for name in get_args(Codec) if "_" in name},
 }
+_FALLBACKS: dict[str, Family] = {"prores_ks": "yuv422"}
+"""The chroma format that an encoder takes for what it cannot store; 4:2:0 for those of hardware and for AV1."""
+_NO_LOSSLESS = {"av1", "prores"}
 # Muxers that write any codec; players know these.
 _PLAYED = {"mpegts": ("h264", "hevc")}
 # x264's words for FFmpeg's codes of the field order.
@@ -45,6 +53,13 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
             f"{info.path}: is {info.width} columns wide, and HEVC is written from {_NARROWEST_HEVC} on; "
             "choose --codec h264, vp9 or ffv1"
         )
+    hardware = "_" in options.codec
+    if options.lossless and (options.codec in _NO_LOSSLESS or hardware):
+        raise PahsError(f"--lossless: {options.codec} cannot do it here; use --codec h264, hevc, vp9 or ffv1")
+    if hardware and not _works(options.codec):
+        raise PahsError(
+            f"--codec {options.codec}: this machine does not offer this encoder; use --codec h264 or hevc"
+        )
     for codec in _candidates(info, container, options):
         for name in _ENCODERS[codec]:
             formats = _formats(name)
@@ -62,7 +77,7 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
                 notes.append(f"{info.path.name}: HDR10 mastering data is not kept by {codec}; use hevc")
             if info.field_order in _FIELDS and name != "libx264":
                 notes.append(f"{info.path.name}: the order of its fields is not kept by {codec}; use h264")
-            return Encoder(name, layout, _settings(name, info, options), tuple(notes))
+            return Encoder(name, layout, _settings(name, layout, info, options), tuple(notes))
     wanted = "a video codec" if options.codec == "auto" else options.codec
     raise PahsError(
         f"cannot write {wanted} into a {container.split(',')[0]} file; choose an .mkv or .mp4 output or another codec"
@@ -120,9 +135,11 @@ def _layout(info: VideoInfo, encoder: str, formats: list[str]) -> str | None:
     if encoder == "ffv1" and own.family == "rgb" and own.depth == 8:
         return "bgr0"
     families: list[Family] = [own.family]
+    fallback = _FALLBACKS.get(encoder, "yuv420" if encoder == "libsvtav1" or _is_hardware(encoder) else None)
     if own.family != "rgb":
-        families.append("yuv444")
-    if encoder in ("libx264", "libx265"):
+        families += [fallback] if fallback and own.family == "yuv420" else []
+        families += ["yuv444", *([fallback] if fallback else [])]
+    if encoder not in ("libvpx-vp9", "ffv1"):
         families = [f for f in families if not _uneven(info, f)]
     depths = sorted({8, 10, 12, 16}, key=lambda d: (d < own.depth, abs(d - own.depth)))
     for depth in depths:
@@ -130,7 +147,29 @@ def _layout(info: VideoInfo, encoder: str, formats: list[str]) -> str | None:
             name = replace(own, family=family, depth=depth).name
             if name in formats:
                 return name
-    return None
+    # The only one of some hardware, with the chroma samples of 4:2:0 in one plane.
+    return "nv12" if "nv12" in formats and own.family == "yuv420" and not _uneven(info, "yuv420") else None
+
+
+def _is_hardware(encoder: str) -> bool:
+    return encoder in _ENCODERS and "_" in encoder
+
+
+@cache
+def _works(encoder: str) -> bool:
+    """Whether this machine has the hardware and the driver: one picture is encoded."""
+    import av
+
+    try:
+        context = av.CodecContext.create(encoder, "w")
+        assert isinstance(context, av.VideoCodecContext)
+        context.width, context.height, context.time_base = 320, 256, Fraction(1, 25)
+        context.pix_fmt = "nv12" if "nv12" in _formats(encoder) else "yuv420p"
+        picture = av.VideoFrame(320, 256, context.pix_fmt)
+        picture.pts = 0
+        return bool([*context.encode(picture), *context.encode(None)])
+    except (av.FFmpegError, ValueError, OSError):
+        return False
 
 
 def _uneven(info: VideoInfo, family: Family) -> bool:
@@ -139,7 +178,7 @@ def _uneven(info: VideoInfo, family: Family) -> bool:
     return bool(info.height % vertical or info.width % horizontal)
 
 
-def _settings(encoder: str, info: VideoInfo, options: EncodeOptions) -> dict[str, str]:
+def _settings(encoder: str, layout: str, info: VideoInfo, options: EncodeOptions) -> dict[str, str]:
     crf = str(options.crf if options.crf is not None else _DEFAULT_CRF.get(encoder, 0))
     if encoder == "libx265":
         params = ["log-level=none", *(["lossless=1"] if options.lossless else [])]
@@ -155,4 +194,21 @@ def _settings(encoder: str, info: VideoInfo, options: EncodeOptions) -> dict[str
         speed = max(0, min(4, 7 - get_args(EncoderSpeed).index(options.preset)))
         settings = {"deadline": "good", "cpu-used": str(speed), "row-mt": "1", "b": "0"}
         return settings | ({"lossless": "1"} if options.lossless else {"crf": crf})
+    if encoder == "libsvtav1":
+        return {"preset": str(12 - get_args(EncoderSpeed).index(options.preset)), "crf": crf}
+    if encoder == "prores_ks":
+        return {"profile": "4444" if "444" in layout else "hq", "vendor": "apl0"}
+    if _is_hardware(encoder):
+        return _hardware_settings(encoder, options.crf)
     return {"level": "3", "slicecrc": "1"}
+
+
+def _hardware_settings(encoder: str, crf: int | None) -> dict[str, str]:
+    quality = 18 if crf is None else crf
+    if encoder.endswith("nvenc"):
+        return {"preset": "p5", "rc": "vbr", "cq": str(quality), "b": "0"}
+    if encoder.endswith("qsv"):
+        return {"global_quality": str(quality)}
+    if encoder.endswith("amf"):
+        return {"rc": "cqp", "qp_i": str(quality), "qp_p": str(quality)}
+    return {"q": str(max(1, min(100, 100 - 2 * quality)))}
