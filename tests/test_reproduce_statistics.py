@@ -97,6 +97,7 @@ SCORES = made_up(
         ((same("better", "zero", 0.0, 0.05),), "refuted"),
         ((minus("better", "zero"), minus("better", "missing")), "not run"),
         ((minus("better", "zero"), minus("worse", "zero")), "refuted"),
+        ((minus("better", "zero"), replace(minus("equal", "zero"), margin=0.04)), "confirmed in part"),
         ((minus("better", "zero"), minus("worse", "zero", ours=True)), "confirmed"),
         ((minus("better", "zero"), minus("better", "worse"), minus("zero", "worse")), "confirmed"),
     ],

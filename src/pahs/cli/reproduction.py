@@ -61,8 +61,8 @@ def reproduce(
     chosen = next(name for name in get_args(ScaleName) if name == scale)
     found = run(Wish(labels, chosen, data, seeds, steps, minutes, together, report_only, output))
     for one in found.judged:
-        print(f"{one.claim.label:4} {one.verdict:15} {one.claim.hypothesis}")
-    print(f"{found.cost.label:4} {found.cost.verdict:15} {HYPOTHESIS}")
+        print(f"{one.claim.label:4} {one.verdict:17} {one.claim.hypothesis}")
+    print(f"{found.cost.label:4} {found.cost.verdict:17} {HYPOTHESIS}")
     print(f"look at {output / 'report.html'}")
 
 

@@ -165,7 +165,7 @@ CLAIMS = (
     ),
     Claim(
         "C13",
-        "and it stays so where displacements double",
+        "PAHS stays better than the others where displacements double",
         (
             minus("BL", "estrnn", 2.34, "large-motion"),
             minus("BL", "tsp", 2.76, "large-motion"),

@@ -11,7 +11,9 @@ import numpy as np
 from pahs.reproduce.claims import PSNR, Claim, Combination, Contrast
 from pahs.reproduce.statistics import Estimate, Table, estimate, holm
 
-Verdict = Literal["confirmed", "refuted", "refuted so far", "no effect here", "open", "not run"]
+Verdict = Literal[
+    "confirmed", "confirmed in part", "refuted", "refuted so far", "no effect here", "open", "not run"
+]
 ALPHA = 0.05
 
 
@@ -127,8 +129,10 @@ def decide(
 def together(verdicts: Iterable[Verdict]) -> Verdict:
     """A claim holds where all its contrasts do, and falls with one of them."""
     all_of_them = set(verdicts)
-    worst_first: tuple[Verdict, ...] = ("refuted", "refuted so far", "no effect here", "not run", "open")
+    worst_first: tuple[Verdict, ...] = ("refuted", "refuted so far", "not run")
     for worst in worst_first:
         if worst in all_of_them:
             return worst
-    return "confirmed"
+    if len(all_of_them) == 1:
+        return all_of_them.pop()
+    return "confirmed in part" if "confirmed" in all_of_them else "open"
