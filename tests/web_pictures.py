@@ -92,7 +92,7 @@ def main() -> None:
             server.ask("DELETE", f"/api/jobs/{server.jobs('failed')[0]['id']}")
             page.set_viewport_size({"width": 1280, "height": 820})
             page.locator("a.row.is-done").click()
-            viewer(page, 30)
+            viewer(page, 0)
             page.wait_for_timeout(9000)  # until the message has gone
             page.screenshot(path=chosen.readme)
 
