@@ -21,7 +21,7 @@ from clips import decoded, make_clip
 from web_server import Server, identity, serving, start
 
 HARD = bool(os.environ.get("PAHS_WEB_HARD"))
-KILLS = 30 if HARD else 4
+KILLS = 30 if HARD else 3
 CLIENTS, JOBS = (20, 200) if HARD else (5, 15)
 UPLOAD = 2 * 2**30 if HARD else 200 * 2**20
 

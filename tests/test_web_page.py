@@ -53,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     identity(folder / "identity.safetensors")
     numbered(folder / "numbered.mp4", 50)
-    make_clip(folder / "slow.mp4", frames=250)
+    make_clip(folder / "slow.mp4", frames=150)
     (folder / "letter.mp4").write_text("this is a letter " * 100)
     return folder
 
