@@ -80,6 +80,16 @@ def test_a_part_at_half_strength_with_a_first_look(server: Server, files: Path) 
     assert len(list((server.folder / "files" / job["id"]).iterdir())) == 3, "source, thumbnail, result"
 
 
+@pytest.mark.parametrize(("codec", "ending"), [("hevc", ".mp4"), ("prores", ".mov"), ("ffv1", ".mkv")])
+def test_every_codec_has_a_result_and_a_preview(server: Server, files: Path, codec: str, ending: str) -> None:
+    job = server.wait(server.put(files / "clip.mp4", codec=codec)["id"])
+    assert job["result"]["name"] == f"clip-deblurred{ending}" and job["preview"]["frames"] == 12
+    status, data, headers = server.ask("GET", job["result"]["url"])
+    assert (
+        status == 200 and len(data) == job["result"]["size"] and headers["content-type"].startswith("video/")
+    )
+
+
 def test_a_held_job_waits_for_its_user(server: Server, files: Path) -> None:
     job = server.put(files / "clip.mp4", hold="1")
     job = server.wait(job["id"], lambda job: job["facts"])

@@ -16,6 +16,7 @@ from pahs.web.child import ChildConfig, end_with_parent, limit_memory
 from pahs.web.jobs import Job, JobOptions
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits
+from pahs.web.store import result_ending
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -38,7 +39,8 @@ def facts_of(path: Path, options: JobOptions, limits: Limits) -> dict[str, Any]:
         raise PahsError(
             f"the video is {seconds / 60:.0f} minutes long; this server accepts {limits.seconds / 60:.0f}"
         )
-    found = inspect(path, DeblurOptions(encode=options.encode()), measure=False)
+    target = path.with_name(f"result{result_ending(path, options.codec)}")
+    found = inspect(path, DeblurOptions(encode=options.encode()), target=target, measure=False)
     if found.refused is not None:
         raise PahsError(found.refused)
     turned = info.rotation % 180 != 0

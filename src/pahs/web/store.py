@@ -14,6 +14,16 @@ UPLOAD = "upload.part"
 _KEPT = {UPLOAD, "thumbnail.jpg"}
 
 
+def result_ending(source: Path, codec: str) -> str:
+    """A container that holds both the codec and what the source has besides its pictures."""
+    from pahs.video.paths import default_name
+
+    ending = Path(default_name(source)).suffix
+    if codec == "prores" and ending in (".mp4", ".m4v"):
+        return ".mov"
+    return ".mkv" if codec == "ffv1" else ending
+
+
 def clear_runs(folder: Path, job: Job | None) -> None:
     """Remove from a job's folder what belongs to no file that the queue names."""
     if job is None:

@@ -18,7 +18,7 @@ from pahs.progress import Callback, Progress
 from pahs.web.child import ChildConfig, end_with_parent, limit_memory
 from pahs.web.jobs import Job
 from pahs.web.queue import Queue
-from pahs.web.store import clear_runs
+from pahs.web.store import clear_runs, result_ending
 
 if TYPE_CHECKING:
     from pahs.networks import Deblurrer
@@ -178,7 +178,7 @@ class Worker:
                 device=self.config.device,
             )
             self._first_look(run, source, options, network, partial)
-            target = partial / f"result{_ending(source)}"
+            target = partial / f"result{result_ending(source, options.encode.codec)}"
             report = deblur(source, target, options, network, Callback(run.advance), run.stop)
             run.progress = Progress("comparing", report.frames, report.frames)
             start = options.start or 0.0
@@ -213,19 +213,13 @@ class Worker:
         part = chosen_part(source, replace(options, preview=LOOK_SECONDS))
         start = float(part.start) if part else 0.0
         end = float(part.end) if part and part.end is not None else start + LOOK_SECONDS
-        look = partial / f"look{_ending(source)}"
+        look = partial / f"look{result_ending(source, options.encode.codec)}"
         advance = Callback(lambda progress: run.advance(Progress("first look")))
         deblur(source, look, replace(options, start=start, end=end), network, advance, run.stop)
         name = f"look-{job.claim}.mp4"
         preview = stack(source, look, partial.with_name(name), "first", start, run.stop)
         look.unlink()
         self.queue.show(job, preview)
-
-
-def _ending(source: Path) -> str:
-    from pahs.video.paths import default_name
-
-    return Path(default_name(source)).suffix
 
 
 def _explained(error: Exception) -> str:

@@ -4,7 +4,7 @@ import { clock, duration, h, secondsOf, setText } from "./dom.js";
 
 const CODECS = {
   auto: "Automatic, as the original allows", h264: "H.264: plays everywhere", hevc: "HEVC: smaller, keeps 10 bit",
-  vp9: "VP9: for the web", ffv1: "FFV1: lossless, very large",
+  vp9: "VP9: for the web", av1: "AV1: smallest, slow", prores: "ProRes: for editing", ffv1: "FFV1: lossless, very large",
 };
 const DEFAULTS = { model: "auto", codec: "auto", strength: 1, start: null, end: null };
 
@@ -60,7 +60,7 @@ export function optionsForm(job, about) {
     value: clock(value ?? (place ? facts?.seconds ?? 0 : 0), 1), oninput: () => { some.checked = true; changed(); },
   }));
   const partError = h("p", { class: "error", role: "alert", hidden: true });
-  const codec = h("select", { id: "codec" }, about.codecs.map((each) => h("option", { value: each, selected: each === options.codec }, CODECS[each] ?? each)));
+  const codec = h("select", { id: "codec" }, about.codecs.filter((each) => CODECS[each] || each === options.codec).map((each) => h("option", { value: each, selected: each === options.codec }, CODECS[each] ?? each)));
   const element = h("form", { class: "options", onsubmit: (event) => event.preventDefault() },
     h("fieldset", { class: "models" }, h("legend", {}, "Model"), models.map((each) => each.element)),
     h("div", { class: "fields" },
