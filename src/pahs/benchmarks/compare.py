@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -178,11 +179,14 @@ def compare(
             if trial.channels_last:
                 placed = placed.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             outputs = trial.outputs(placed, cycle(clip))
-            first = list(islice(outputs, max(FEW, trial.step)))
-            if trial.compared is not None:
-                first = list(islice(trial.compared(placed, cycle(clip)), SHORT))
-            restored[trial.name] = [x.cpu() for x in first]
-            del first
+            if trial.compared is None:
+                restored[trial.name] = [x.cpu() for x in islice(outputs, max(FEW, trial.step))]
+            else:
+                compared = trial.compared(placed, cycle(clip))
+                restored[trial.name] = [x.cpu() for x in islice(compared, SHORT)]
+                del compared  # two streams at once may not fit into --memory
+                free_memory()
+                deque(islice(outputs, max(FEW, trial.step)), maxlen=0)
             frames, seconds = time_stream(outputs, trial.step, config)
             peak = peak_since(before, device)
             flops = trial.flops
