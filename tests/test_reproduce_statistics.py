@@ -98,6 +98,7 @@ SCORES = made_up(
         ((minus("better", "zero"), minus("better", "missing")), "not run"),
         ((minus("better", "zero"), minus("worse", "zero")), "refuted"),
         ((minus("better", "zero"), replace(minus("equal", "zero"), margin=0.04)), "confirmed in part"),
+        ((same("equal", "zero", 0.0, 0.05), replace(minus("equal", "zero"), margin=0.04)), "open"),
         ((minus("better", "zero"), minus("worse", "zero", ours=True)), "confirmed"),
         ((minus("better", "zero"), minus("better", "worse"), minus("zero", "worse")), "confirmed"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -104,7 +104,7 @@ def judge(claim: Claim, scores: AllScores) -> Judged:
         rising = curve(scores, contrast.terms)
         verdict = decide(contrast, found[i], p.get(i, 1.0), rising)
         findings.append(Finding(contrast, found[i], p.get(i, 1.0), rising, verdict))
-    return Judged(claim, tuple(findings), together(f.verdict for f in findings if not f.contrast.ours))
+    return Judged(claim, tuple(findings), together([f for f in findings if not f.contrast.ours]))
 
 
 def decide(
@@ -126,13 +126,15 @@ def decide(
     return "no effect here" if inside else "open"
 
 
-def together(verdicts: Iterable[Verdict]) -> Verdict:
+def together(findings: Sequence[Finding]) -> Verdict:
     """A claim holds where all its contrasts do, and falls with one of them."""
-    all_of_them = set(verdicts)
+    all_of_them = {finding.verdict for finding in findings}
     worst_first: tuple[Verdict, ...] = ("refuted", "refuted so far", "not run")
     for worst in worst_first:
         if worst in all_of_them:
             return worst
     if len(all_of_them) == 1:
         return all_of_them.pop()
-    return "confirmed in part" if "confirmed" in all_of_them else "open"
+    # That two arms are the same is no part of a claim yet: arms that have learnt nothing are, too.
+    gains = {finding.verdict for finding in findings if finding.contrast.expected == "more"}
+    return "confirmed in part" if "confirmed" in gains else "open"
