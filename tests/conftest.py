@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,6 +19,8 @@ settings.register_profile(
 )
 settings.load_profile("pahs")
 torch.set_num_threads(1)
+# A shell that runs the tests in the background ignores SIGINT, and every process that a test starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # A cache folder of their own, in which half precision is remembered as no faster: tests compare numbers.
 os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="pahs-cache-")
 atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)

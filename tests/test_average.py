@@ -64,7 +64,7 @@ def test_equal_parts_half_precision_and_whole_numbers(tmp_path: Path) -> None:
         (["0.safetensors", "none.safetensors"], "none.safetensors: no such weights file"),
         (["0.safetensors", "wide.safetensors"], "wide.safetensors: its width is 12, that of .* is 9"),
         (["0.safetensors", "ovd.safetensors"], "ovd.safetensors: its network is ovd, not pahs"),
-        (["0.safetensors", "nan.safetensors"], "not finite"),
+        (["0.safetensors", "nan.safetensors"], r"nan\.safetensors: holds values that are not numbers"),
         (["0.safetensors", "1.safetensors", "--weights", "1"], "1 numbers for 2 files"),
         (["0.safetensors", "1.safetensors", "--weights", "1,x"], "--weights 1,x"),
         (["0.safetensors", "1.safetensors", "--weights", "0,0"], "not all of them 0"),

@@ -209,6 +209,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, net: Path) -> None:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("COVERAGE_PROCESS_START", None)
     environment.pop("COV_CORE_DATAFILE", None)
+    environment.pop("COVERAGE_PROCESS_CONFIG", None)
     done = subprocess.run(
         [*command, "--lossless"],
         cwd=tmp_path, capture_output=True, text=True, preexec_fn=limit, check=False, env=environment,
