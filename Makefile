@@ -1,5 +1,10 @@
 # make demo   environment, install, then a blurry clip made, deblurred and compared
-# make test   environment, install, then lint, types and tests
+# make test   environment, install, then lint, types, tests, and the wheel in an environment of its own
+# make dist            wheel and source archive, in dist/
+# make test-wheel      the wheel alone in an empty environment: pahs demo
+# make test-tools      the same with uv and pipx, by the lines of the README
+# make release-check   what must hold before a version is given away
+# make test-container  the CPU image of the Dockerfile, built with buildah, and pahs demo in it
 # make test-web        install chromium (Debian, Ubuntu), then test the web page in it
 # make test-web-hard   kill servers and workers, hundreds of jobs, a huge upload: some minutes
 # make web-pictures    pictures of the page in all its states, and docs/images/web.png
@@ -8,12 +13,16 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+BUILDAH ?= buildah
+IMAGE ?= pahs
+
 .PHONY: demo test test-web test-web-hard web-pictures browser lint types tests format clean
+.PHONY: dist test-wheel test-tools release-check container container-cuda test-container container-base
 
 demo: $(VENV)/.installed
 	$(BIN)/pahs demo -o demo
 
-test: lint types tests
+test: lint types tests test-wheel
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check src tests
@@ -38,12 +47,43 @@ web-pictures: $(VENV)/.installed-dev browser
 browser:
 	command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q chromium; }
 
+dist: $(VENV)/.installed-dev
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation >/dev/null
+	ls dist/*
+
+test-wheel: dist
+	$(BIN)/python tests/wheel.py dist build/wheel
+
+test-tools: $(BIN)/python
+	$(BIN)/python tests/tools.py build/tools
+
+release-check: dist test-wheel
+	$(BIN)/python tests/release.py dist
+
+container:
+	$(BUILDAH) build $(BUILD_FLAGS) --target cpu -t $(IMAGE):cpu .
+
+container-cuda:
+	$(BUILDAH) build $(BUILD_FLAGS) --target cuda -t $(IMAGE):cuda .
+
+test-container: container
+	name=$$($(BUILDAH) from $(IMAGE):cpu) && trap "$(BUILDAH) rm $$name >/dev/null" EXIT && \
+	$(BUILDAH) run $$name -- sh -c 'test "$$(id -u)" != 0 && pahs demo --frames 12 -o demo && timeout 5 pahs serve --no-browser --port 0; test $$? = 124'
+
+# The image that the Dockerfile begins with, made of Debian's packages, for where no registry can be reached.
+container-base:
+	mmdebstrap --quiet --variant=minbase --include=ca-certificates bookworm build/base.tar
+	name=$$($(BUILDAH) from scratch) && trap "$(BUILDAH) rm $$name >/dev/null" EXIT && \
+	$(BUILDAH) add --quiet $$name build/base.tar / && \
+	$(BUILDAH) commit --quiet $$name docker.io/library/debian:bookworm-slim
+
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
 
 clean:
-	rm -rf $(VENV) demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

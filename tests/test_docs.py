@@ -20,7 +20,7 @@ README = PAGES["README.md"]
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-COMMAND = re.compile(r"(pahs|make|pip|pytest|torchrun|\.) \S")
+COMMAND = re.compile(r"(pahs|make|pip|uv|pipx|pytest|torchrun|\.) \S")
 
 
 def blocks(text: str) -> list[str]:
@@ -51,6 +51,10 @@ def test_the_commands_of_the_readme_run(
             assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), command
         elif words[0] == ".":
             assert words[1] == ".venv/bin/activate" and "VENV ?= .venv\n" in makefile
+        elif words[0] in ("uv", "pipx"):
+            assert "install" in words[1:3] and "constraints.txt" in command, (
+                command
+            )  # make test-tools runs it
         elif words[0] == "pip":
             assert words[1:3] == ["install", "-c"] and (ROOT / words[3]).is_file(), command
         elif words[1] in ("--install-completion", "serve"):
