@@ -17,8 +17,7 @@ from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
 from pahs.reproduce import results
 from pahs.reproduce import run as running
-from pahs.reproduce.choose import chosen_arms
-from pahs.reproduce.command import Wish, reproduce, train
+from pahs.reproduce.command import Wish, chosen_arms, reproduce, train
 from pahs.reproduce.full import DATASETS, full_recipe
 from pahs.reproduce.layers import layer_tables
 from pahs.reproduce.paper import paper

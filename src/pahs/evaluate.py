@@ -25,7 +25,7 @@ from pahs.evaluation.options import EvaluateOptions, EvaluateTask
 from pahs.evaluation.protocol import Take
 from pahs.evaluation.report import Evaluation, ModelFacts, markdown_table, read_json, write_json
 from pahs.evaluation.score import SequenceScore, score
-from pahs.files import write_whole
+from pahs.files import write_text
 from pahs.networks.contract import Deblurrer
 from pahs.progress import bar
 from pahs.runtime import weights
@@ -109,7 +109,7 @@ def run(
         )
         table = markdown_table(result)
     if task.markdown:
-        write_whole(task.markdown, lambda partial: partial.write_text(table, encoding="utf-8"))
+        write_text(task.markdown, table)
     print(table, end="")
 
 

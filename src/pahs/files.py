@@ -148,10 +148,14 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(partial)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text: all or nothing."""
+    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
 def write_json(path: Path, content: object, allow_nan: bool = True) -> None:
     """Write plain data as JSON: all or nothing."""
-    text = json.dumps(content, indent=1, allow_nan=allow_nan)
-    write_whole(path, lambda partial: partial.write_text(text + "\n", encoding="utf-8"))
+    write_text(path, json.dumps(content, indent=1, allow_nan=allow_nan) + "\n")
 
 
 def cache_folder() -> Path:

@@ -27,7 +27,7 @@ from pahs.data.sequences import contact_sheet, write_sequence
 from pahs.data.synthesis import PhotoSource
 from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
-from pahs.files import remove, remove_unfinished, write_whole
+from pahs.files import remove, remove_unfinished, write_text
 from pahs.levels import to_levels
 from pahs.progress import Advance, bar
 
@@ -305,7 +305,7 @@ def _claim(out: Path, options: dict[str, object], overwrite: bool) -> None:
     elif out.is_dir() and any(out.iterdir()) and not overwrite:
         raise PahsError(f"{out}: is not empty; add --overwrite or name another folder")
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(record, lambda partial: partial.write_text(text))
+    write_text(record, text)
 
 
 def _mixed(seed: int, label: str) -> int:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
-from pahs.files import write_whole
+from pahs.files import write_text
 from pahs.training.logbook import Logbook, ticker
 from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import load_recipe, to_toml
@@ -71,7 +71,7 @@ def main(fabric: Fabric, recipe: Recipe, out: Path, resume: bool = False) -> Pat
     if checkpoint:
         run.restore(checkpoint)
     elif fabric.is_global_zero:
-        write_whole(out / "recipe.toml", lambda partial: partial.write_text(to_toml(recipe)))
+        write_text(out / "recipe.toml", to_toml(recipe))
     run.prepare()
     fit(run)
     book.close()

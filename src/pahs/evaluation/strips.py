@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ class Strip:
     ) -> None:
         """Keep the crops of this frame if it is in the picture."""
         if index in self._wanted:
-            window = _worst_window(blurry, sharp)
+            window = most_changed(blurry, sharp, STRIP_SIZE, STRIP_SIZE, step=STRIP_SIZE // 4)
             self._rows[index] = np.concatenate(
                 [picture[window] for picture in (blurry, output, sharp)], axis=1
             )
@@ -38,12 +39,13 @@ class Strip:
         write_whole(path, lambda partial: picture.save(partial, format="PNG"))
 
 
-def _worst_window(blurry: NDArray[np.uint8], sharp: NDArray[np.uint8]) -> tuple[slice, slice]:
-    """The window, on a grid of quarters of its side, where the two pictures differ most."""
-    height, width = min(STRIP_SIZE, blurry.shape[0]), min(STRIP_SIZE, blurry.shape[1])
-    difference = np.abs(blurry.astype(np.int32) - sharp).sum(axis=2)
+def most_changed(
+    before: NDArray[Any], after: NDArray[Any], height: int, width: int, step: int = 1
+) -> tuple[slice, slice]:
+    """The window, not larger than the pictures and on a grid of `step` pixels, where the two differ most."""
+    height, width = min(height, before.shape[0]), min(width, before.shape[1])
+    difference = np.abs(before.astype(np.int32) - after).sum(axis=2)
     sums = np.pad(difference.cumsum(0, dtype=np.int64).cumsum(1), ((1, 0), (1, 0)))
     total = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
-    step = STRIP_SIZE // 4
     top, left = np.unravel_index(int(total[::step, ::step].argmax()), total[::step, ::step].shape)
-    return slice(int(top) * step, int(top) * step + height), slice(int(left) * step, int(left) * step + width)
+    return np.s_[top * step : top * step + height, left * step : left * step + width]

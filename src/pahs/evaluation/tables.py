@@ -7,12 +7,15 @@ from collections.abc import Iterable, Sequence
 NO_MEMORY = "Peak memory is measured on CUDA devices only."
 
 
-def table(headings: str, rows: Iterable[Sequence[object]], text: int = 1) -> list[str]:
-    """The lines of a table. `headings` stand between bars; the first `text` columns are words, the others numbers."""
+def table(headings: str, rows: Iterable[Sequence[object]], text: int = 1, words: str = "") -> list[str]:
+    """The lines of a table. `headings` stand between bars.
+
+    The first `text` columns and those of the headings `words`, also between bars, are words; the others are numbers.
+    """
     names = headings.split(" | ")
-    rule = "|" + "---|" * text + "--:|" * (len(names) - text)
+    rule = "".join("---|" if i < text or x in words.split(" | ") else "--:|" for i, x in enumerate(names))
     first, *others = (f"| {' | '.join(map(str, cells))} |" for cells in (names, *rows))
-    return [first, rule, *others]
+    return [first, f"|{rule}", *others]
 
 
 def shown(value: float | None, form: str = ".2f") -> str:

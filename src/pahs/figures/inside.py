@@ -52,7 +52,7 @@ def panels(rows: int, columns: int, shape: tuple[int, ...], caption: str) -> tup
     return figure, axes
 
 
-def features(frames: Sequence[Array], maps: Sequence[Array], path: Path) -> None:
+def features(frames: Array, maps: Array, path: Path) -> None:
     """A row for each frame: the frame, then the four stages. `maps` are (4, h, w) in 0..255 for each frame."""
     caption = (
         "Bright: many channels are active here (mean absolute value, each map from its 1st to its 99th percentile). "
@@ -70,7 +70,7 @@ def features(frames: Sequence[Array], maps: Sequence[Array], path: Path) -> None
     save(figure, path)
 
 
-def attention(frames: Sequence[Array], shares: Sequence[Array], points: Array, path: Path) -> None:
+def attention(frames: Array, shares: Array, points: Array, path: Path) -> None:
     """A row for each frame: the frame with the asking point, and the shares that its tokens get.
 
     `shares` are (rows, columns) of tokens, `points` (frames, 2) the row and column of the asking token.
@@ -99,7 +99,7 @@ def attention(frames: Sequence[Array], shares: Sequence[Array], points: Array, p
     save(figure, path)
 
 
-def selection(frames: Sequence[Array], values: Sequence[Array], path: Path) -> None:
+def selection(frames: Array, values: Array, path: Path) -> None:
     """A row for each frame: the frame, and S_Sel of its tokens."""
     caption = (
         "S_Sel says for every place of the frame how much of what SNLA found in the memory is let through: 0 nothing, "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from pahs.files import write_whole
+from pahs.files import write_json
 from pahs.networks import PAHSConfig, RefineConfig
 from pahs.reproduce.claims import CHEAP
 from pahs.reproduce.paper import paper
@@ -47,20 +47,15 @@ def measure_speeds(out: Path) -> None:
     from pahs.benchmarks.zoo import measure_all
 
     result = measure_all(MEASURED, BenchConfig())
-    content = {
-        "fps": {row.model: row.speed for row in result.rows if row.speed is not None},
-        "conditions": result.conditions,
-    }
-    text = json.dumps(content, indent=1) + "\n"
-    write_whole(out / FILE, lambda partial: partial.write_text(text))
+    fps = {row.model: row.speed for row in result.rows if row.speed is not None}
+    write_json(out / FILE, asdict(Speeds(fps, result.conditions)))
 
 
 def read_speeds(out: Path) -> Speeds | None:
     path = out / FILE
     if not path.exists():
         return None
-    data = json.loads(path.read_text())
-    return Speeds(data["fps"], data["conditions"])
+    return Speeds(**json.loads(path.read_text()))
 
 
 def cost(speeds: Speeds | None) -> Cost:

@@ -7,20 +7,31 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from pahs.errors import PahsError
-from pahs.files import write_whole
+from pahs.files import write_json, write_text
 from pahs.reproduce import results
-from pahs.reproduce.choose import chosen_arms
-from pahs.reproduce.figures import draw
+from pahs.reproduce.claims import CHEAP, CLAIMS
+from pahs.reproduce.figures import SYSTEMS, draw
 from pahs.reproduce.html import page
-from pahs.reproduce.report import markdown, paper_title
+from pahs.reproduce.paper import paper
+from pahs.reproduce.plan import ARMS, PARTS, units
+from pahs.reproduce.report import TITLE, markdown
 from pahs.reproduce.scales import SCALES, Scale, ScaleName
+from pahs.reproduce.tables import SPECS
 from pahs.reproduce.videos import write_videos
 
 RECORD = "reproduction.json"
 DATA = ("photos", "eval", "gopro", "dvd", "reds", "start")
+FIGURES = {
+    "fig:pprnn-graph": ("B2", "N1", "N2", "N3", "B3", "R1", "R2", "R3", "R4"),
+    "fig:featurevisualization": ("B3",),
+    "fig:distribution": ("B2", "B3"),
+    "fig:longrange": ("B3",),
+}
+"""Arms of the figures that are drawn, besides those of several systems."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,34 @@ def reproduce(wish: Wish) -> results.Results:
     return write_report(wish.out)
 
 
+def chosen_arms(labels: Sequence[str]) -> set[str]:
+    """The arms behind tables, figures, claims, parts and arms by name; no label: all of them."""
+    if not labels:
+        return set(ARMS)
+    needs = needed()
+    found: set[str] = set()
+    for label in labels:
+        if label not in needs:
+            hint = f"such as tab:snla, C5, core; arms: {', '.join(ARMS)}"
+            for close in get_close_matches(label, needs, 1):
+                hint = f"did you mean {close}?"
+            raise PahsError(f"{label}: no table, figure, claim, part or arm is called so; {hint}")
+        found |= needs[label]
+    return found
+
+
+def needed() -> dict[str, set[str]]:
+    """The arms of every label."""
+    needs: dict[str, set[str]] = {label: set() for label in paper().labels}
+    needs |= {label: set(arms) for label, arms in FIGURES.items()}
+    needs |= {label: {arm for _, arm in panels} for label, panels in SYSTEMS.items()}
+    needs |= {spec.label: {row.arm for row in spec.rows if row.arm} for spec in SPECS}
+    needs |= {c.label: {arm for x in c.contrasts for _, arm, _ in x.terms} for c in CLAIMS}
+    needs |= {part: {arm.name for arm in ARMS.values() if arm.part == part} for part in PARTS}
+    needs |= {name: {name} for name in ARMS}
+    return needs | {CHEAP: set()}
+
+
 def chosen_scale(wish: Wish) -> Scale | None:
     """The scale, with the steps that were asked for; None for full, whose trainings are recipes."""
     scale = SCALES.get(wish.scale)
@@ -77,7 +116,6 @@ def train(wish: Wish, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
 
     from pahs.reproduce import cheap
     from pahs.reproduce.material import Material
-    from pahs.reproduce.plan import units
     from pahs.reproduce.run import run, say
 
     claim(wish)
@@ -103,7 +141,7 @@ def claim(wish: Wish) -> None:
         if before != wish.scale:
             raise PahsError(f"{wish.out}: holds a reproduction at scale {before}; name another --output")
         return
-    write_whole(path, lambda partial: partial.write_text(json.dumps({"scale": wish.scale}) + "\n"))
+    write_json(path, {"scale": wish.scale})
 
 
 def write_report(out: Path) -> results.Results:
@@ -113,9 +151,8 @@ def write_report(out: Path) -> results.Results:
     drawn, videos = draw(out, found.scores, found.judged), write_videos(out)
     text = markdown(found, drawn, out)
     shown = "".join(f"\n![{path.stem}]({path.relative_to(out).as_posix()})\n" for path in videos)
-    write_whole(out / "report.md", lambda partial: partial.write_text(text, encoding="utf-8"))
-    whole_page = page(text + (f"\n## Videos\n{shown}" if shown else ""), out, paper_title())
-    write_whole(out / "report.html", lambda partial: partial.write_text(whole_page, encoding="utf-8"))
+    write_text(out / "report.md", text)
+    write_text(out / "report.html", page(text + (f"\n## Videos\n{shown}" if shown else ""), out, TITLE))
     return found
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pahs.evaluation.strips import most_changed
 from pahs.figures import inside, new_figure, save
 from pahs.reproduce import store
 from pahs.reproduce.claims import PSNR
@@ -48,38 +49,24 @@ def draw(out: Path, scores: AllScores, judged: Sequence[Judged]) -> list[Drawn]:
     """Everything that can be drawn, into OUT/figures; nothing without matplotlib."""
     if find_spec("matplotlib") is None:
         return []
-    folder = out / "figures"
-    drawn = [
-        _drawn(
-            "differences", "Each difference, in the paper and here", folder, lambda p: differences(judged, p)
-        ),
-        _drawn("curves", "Each difference over the training steps", folder, lambda p: curves(judged, p)),
-        _drawn(
-            "fig:pprnn-graph", "PSNR over the recurrences of PPRNN", folder, lambda p: recurrences(scores, p)
-        ),
-        _drawn(
-            "fig:distribution", "Distribution of the selection", folder, lambda p: distribution(scores, p)
-        ),
-        _drawn("positions", "PSNR by position in the clip", folder, lambda p: positions(scores, p)),
-        _drawn("fig:featurevisualization", "Features", folder, lambda p: of_arm(out, "B3", "maps", p)),
-        _drawn(
-            "fig:longrange", "Where one point attends to", folder, lambda p: of_arm(out, "B3", "attention", p)
-        ),
-        _drawn(
-            "selection", "The selection over the frame", folder, lambda p: of_arm(out, "B3", "selection", p)
-        ),
+    # Each draws into a file and says what is seen; empty: there is nothing to draw yet.
+    makers: list[tuple[str, str, Callable[[Path], str]]] = [
+        ("differences", "Each difference, in the paper and here", partial(differences, judged)),
+        ("curves", "Each difference over the training steps", partial(curves, judged)),
+        ("fig:pprnn-graph", "PSNR over the recurrences of PPRNN", partial(recurrences, scores)),
+        ("fig:distribution", "Distribution of the selection", partial(distribution, scores)),
+        ("positions", "PSNR by position in the clip", partial(positions, scores)),
+        ("fig:featurevisualization", "Features", partial(of_arm, out, "B3", "maps")),
+        ("fig:longrange", "Where one point attends to", partial(of_arm, out, "B3", "attention")),
+        ("selection", "The selection over the frame", partial(of_arm, out, "B3", "selection")),
+        *((x, paper().figures[x].title, partial(systems, out, panels)) for x, panels in SYSTEMS.items()),
     ]
-    for label, panels in SYSTEMS.items():
-        title = paper().figures[label].title
-        drawn.append(_drawn(label, title, folder, lambda p, panels=panels: systems(out, panels, p)))  # type: ignore[misc]
-    return [one for one in drawn if one is not None]
-
-
-def _drawn(label: str, title: str, folder: Path, make: Callable[[Path], str]) -> Drawn | None:
-    """`make` draws into a file and says what is seen; empty: there is nothing to draw yet."""
-    path = folder / f"{label.replace(':', '-')}.png"
-    about = make(path)
-    return Drawn(label, title, path, about) if about else None
+    drawn = []
+    for label, title, make in makers:
+        path = out / "figures" / f"{label.replace(':', '-')}.png"
+        if about := make(path):
+            drawn.append(Drawn(label, title, path, about))
+    return drawn
 
 
 def differences(judged: Sequence[Judged], path: Path) -> str:
@@ -123,9 +110,9 @@ def curves(judged: Sequence[Judged], path: Path) -> str:
     shown = [j for j in judged if any(len(f.curve) > 1 for f in j.findings)]
     if not shown:
         return ""
-    columns = 3
-    figure = new_figure(-(-len(shown) // columns), columns)
-    grid = figure.subplots(-(-len(shown) // columns), columns, squeeze=False)
+    rows, columns = -(-len(shown) // 3), 3
+    figure = new_figure(rows, columns)
+    grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     for axes, one in zip(grid.flat, shown, strict=False):
@@ -154,21 +141,13 @@ def recurrences(scores: AllScores, path: Path) -> str:
         known = [(n, estimate(d)) for n, d in found if d is not None]
         points += len(known)
         if known:
+            xs, ys = zip(*((n, e.mean) for n, e in known), strict=True)
             errors = np.array([_error(e) for _, e in known])[..., 0].T
-            axes.errorbar(
-                [n for n, _ in known],
-                [e.mean for _, e in known],
-                yerr=errors,
-                marker="o",
-                capsize=3,
-                label=name,
-            )
+            axes.errorbar(xs, ys, yerr=errors, marker="o", capsize=3, label=name)
     if points < 3:
         return ""
-    theirs = paper().figures["fig:pprnn-graph"].points
-    axes.plot(
-        [p[0] for p in theirs], [p[1] - theirs[0][1] for p in theirs], "x--", color="tab:red", label="paper"
-    )
+    theirs = np.array(paper().figures["fig:pprnn-graph"].points)
+    axes.plot(theirs[:, 0], theirs[:, 1] - theirs[0, 1], "x--", color="tab:red", label="paper")
     axes.set(xlabel="recurrences n of PPRNN", ylabel="PSNR above n = 0, dB", xticks=range(5))
     axes.legend()
     save(figure, path)
@@ -191,21 +170,10 @@ def distribution(scores: AllScores, path: Path) -> str:
     for axes, way in zip(figure.subplots(1, 2), ways, strict=True):
         for arm, colour, name in (("B2", "tab:blue", "without PPRNN"), ("B3", "tab:red", "with PPRNN")):
             counts = found[arm, way]
-            width = 1 / len(counts)
-            axes.bar(
-                (np.arange(len(counts)) + 0.5) * width,
-                counts / counts.sum(),
-                width,
-                alpha=0.55,
-                color=colour,
-                label=name,
-            )
-        axes.set(
-            title=f"{way} cell",
-            xlabel="S_Sel: 0 nothing let through, 1 all",
-            ylabel="share of all places",
-            xlim=(0, 1),
-        )
+            edges = np.linspace(0, 1, len(counts) + 1)
+            axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.55, color=colour, label=name)
+        axes.set(title=f"{way} cell", xlim=(0, 1), ylabel="share of all places")
+        axes.set_xlabel("S_Sel: 0 nothing let through, 1 all")
         axes.legend()
     save(figure, path)
     return (
@@ -233,17 +201,17 @@ def of_arm(out: Path, arm: str, what: str, path: Path) -> str:
     found = store.read_pictures(out, arm)
     if found is None or what not in found:
         return ""
-    frames = list(found["blurry"][:2])
+    frames, pictures = found["blurry"][:2], found[what][:2]
     if what == "maps":
-        inside.features(frames, list(found["maps"][:2]), path)
+        inside.features(frames, pictures, path)
         return (
             "What the network holds at the middle frame of two clips: the frame's feature, and the hidden state "
             "before and after each module."
         )
     if what == "attention":
-        inside.attention(frames, list(found["attention"][:2]), found["point"][:2], path)
+        inside.attention(frames, pictures, found["point"][:2], path)
         return "Where in the hidden state the busiest place of the frame finds what it needs."
-    inside.selection(frames, list(found["selection"][:2]), path)
+    inside.selection(frames, pictures, path)
     return "How much of the attended memory each place of the frame lets through."
 
 
@@ -254,10 +222,9 @@ def systems(out: Path, panels: Sequence[tuple[str, str]], path: Path) -> str:
         return ""
     first = there[0][1]
     rows = []
-    for i in range(len(first["blurry"])):
-        window = worst_window(first["blurry"][i], first["sharp"][i])
-        row = [first["blurry"][i], *(p["restored"][i] for _, p in there), first["sharp"][i]]
-        rows.append([picture[window] for picture in row])
+    for i, (blurry, sharp) in enumerate(zip(first["blurry"], first["sharp"], strict=True)):
+        window = most_changed(blurry, sharp, CROP, CROP)
+        rows.append([x[window] for x in (blurry, *(p["restored"][i] for _, p in there), sharp)])
     missing = [title for title, pictures in found if pictures is None]
     text = (
         "Details of the first held-out clips, cropped where the blur does most harm; never chosen by result."
@@ -265,13 +232,3 @@ def systems(out: Path, panels: Sequence[tuple[str, str]], path: Path) -> str:
     text += f" Not trained yet: {', '.join(missing)}." if missing else ""
     inside.side_by_side(["blurry", *(title for title, _ in there), "sharp"], rows, text, path)
     return text
-
-
-def worst_window(blurry: NDArray[np.generic], sharp: NDArray[np.generic]) -> tuple[slice, slice]:
-    """The crop in which blurry and sharp frame differ most."""
-    size = min(CROP, *blurry.shape[:2])
-    difference = np.abs(blurry.astype(float) - sharp.astype(float)).sum(2)
-    sums = np.pad(difference.cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    total = sums[size:, size:] - sums[:-size, size:] - sums[size:, :-size] + sums[:-size, :-size]
-    top, left = (int(x) for x in np.unravel_index(int(total.argmax()), total.shape))
-    return slice(top, top + size), slice(left, left + size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,17 +32,19 @@ Built = tuple[nn.Module | None, Tensor]
 def layer_tables(width: int = 192) -> list[LayerTable]:
     """Every layer table of the paper; shapes are computed without values, on the meta device."""
     with torch.device("meta"), torch.no_grad():
-        network = PAHSConfig(width=width).build()
-        makers: dict[str, Callable[[PAHS, int], Iterator[Built]]] = {
-            "sup_tab:feature_extractor": _extractor,
-            "sup_tab:reconstructor": _reconstructor,
-            "sup_tab:hidden_state_extractor": _hidden,
-            "sup_tab:pprnn": _pprnn,
-            "sup_tab:snla": _snla,
+        network, h, w = PAHSConfig(width=width).build(), HEIGHT // 4, WIDTH // 4
+        built = {
+            "sup_tab:feature_extractor": _through(
+                network.forward_extractor, torch.empty(1, 3, HEIGHT, WIDTH)
+            ),
+            "sup_tab:reconstructor": _through(network.reconstructor, torch.empty(1, 2 * width, h, w)),
+            "sup_tab:hidden_state_extractor": _through(
+                network.forward_cell.to_hidden, torch.empty(1, width, h, w)
+            ),
+            "sup_tab:pprnn": _pprnn(network, width),
+            "sup_tab:snla": _snla(network, width),
         }
-        return [
-            _table(paper().layers[label], list(make(network, width)), width) for label, make in makers.items()
-        ]
+        return [_table(paper().layers[label], list(layers), width) for label, layers in built.items()]
 
 
 def _table(printed: PaperTable, built: Sequence[Built], width: int) -> LayerTable:
@@ -79,22 +81,10 @@ def _words(y: Tensor) -> str:
     return "x".join(str(n) for n in y.shape[1:])
 
 
-def _through(layers: nn.Sequential, x: Tensor) -> Iterator[Built]:
+def _through(layers: Iterable[nn.Module], x: Tensor) -> Iterator[Built]:
     for layer in layers:
         x = layer(x)
         yield layer, x
-
-
-def _extractor(network: PAHS, c: int) -> Iterator[Built]:
-    yield from _through(network.forward_extractor, torch.empty(1, 3, HEIGHT, WIDTH))
-
-
-def _reconstructor(network: PAHS, c: int) -> Iterator[Built]:
-    yield from _through(network.reconstructor, torch.empty(1, 2 * c, HEIGHT // 4, WIDTH // 4))
-
-
-def _hidden(network: PAHS, c: int) -> Iterator[Built]:
-    yield from _through(network.forward_cell.to_hidden, torch.empty(1, c, HEIGHT // 4, WIDTH // 4))
 
 
 def _pprnn(network: PAHS, c: int) -> Iterator[Built]:
@@ -102,9 +92,7 @@ def _pprnn(network: PAHS, c: int) -> Iterator[Built]:
     assert pprnn is not None
     x = torch.empty(1, c + c // 3, HEIGHT // 4, WIDTH // 4)
     yield None, x
-    for layer in (pprnn.mix, pprnn.residual, pprnn.out):
-        x = layer(x)
-        yield layer, x
+    yield from _through((pprnn.mix, pprnn.residual, pprnn.out), x)
 
 
 def _snla(network: PAHS, c: int) -> Iterator[Built]:
@@ -116,21 +104,17 @@ def _snla(network: PAHS, c: int) -> Iterator[Built]:
     q, k, v = (x.flatten(2).transpose(1, 2) for x in (snla.to_query(f_B), snla.to_key(h), snla.to_value(h)))
     scores = q @ k.transpose(1, 2)
     pooled = scores.mean(2, keepdim=True)
-    yield None, q
-    yield None, scores
-    yield None, scores.softmax(2)
-    yield None, pooled
     selected = snla.filter(pooled)
-    yield snla.filter, selected
-    yield None, selected.sigmoid()
     shares = selected.sigmoid() * scores.softmax(2)
-    yield None, shares
     found = shares @ v
-    yield None, found
     grid = found.transpose(1, 2).reshape(1, c // 3, HEIGHT // 16, WIDTH // 16)
-    yield None, grid
     large = snla.enlarge(grid)
-    yield snla.enlarge, large
     both = torch.cat([h, large], 1)
+    for x in (q, scores, scores.softmax(2), pooled):
+        yield None, x
+    yield snla.filter, selected
+    for x in (selected.sigmoid(), shares, found, grid):
+        yield None, x
+    yield snla.enlarge, large
     yield None, both
     yield snla.merge, snla.merge(both)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-Cell = str | float | int | bool
+from pahs.configs import build
+
+Cell = str | bool | int | float
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,8 @@ class Paper:
 @cache
 def paper() -> Paper:
     data = tomllib.loads((files("pahs") / "reproduce" / "paper.toml").read_text(encoding="utf-8"))
-
-    def tables(key: str) -> dict[str, PaperTable]:
-        return {
-            t["label"]: PaperTable(
-                t["label"],
-                t["number"],
-                t["title"],
-                tuple(t["columns"]),
-                tuple(tuple(row) for row in t["rows"]),
-            )
-            for t in data[key]
-        }
-
-    figures = {
-        f["label"]: PaperFigure(
-            f["label"], f["number"], f["title"], f["kind"], tuple(tuple(p) for p in f.get("points", ()))
-        )
-        for f in data["figure"]
-    }
-    return Paper(tables("table"), tables("layers"), figures, data["text"])
+    tables, layers = (
+        {one["label"]: build(PaperTable, one) for one in data[key]} for key in ("table", "layers")
+    )
+    figures = {one["label"]: build(PaperFigure, one) for one in data["figure"]}
+    return Paper(tables, layers, figures, data["text"])

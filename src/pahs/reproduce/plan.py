@@ -142,7 +142,7 @@ def units(names: set[str], scale: Scale, seeds: int | None = None) -> list[Unit]
 def config(arm: Arm, scale: Scale) -> ModelConfig:
     """The network of an arm at a scale."""
     if arm.system != "pahs":
-        plain = scale.peers.of(arm.system)
+        plain = scale.peers[arm.system]
         shape = plugged(plain) if arm.plugged else plain
         if arm.replaces_iterations:
             assert isinstance(shape, IFIRNNConfig)

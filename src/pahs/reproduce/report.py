@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from pahs import __version__
+from pahs.evaluation.tables import shown, table
 from pahs.reproduce import cheap
 from pahs.reproduce.claims import PSNR, Claim
 from pahs.reproduce.figures import Drawn
@@ -16,8 +18,11 @@ from pahs.reproduce.plan import ARMS
 from pahs.reproduce.results import Results
 from pahs.reproduce.scales import SCALES
 from pahs.reproduce.statistics import Estimate
-from pahs.reproduce.tables import Line, Spec
-from pahs.reproduce.verdicts import Finding, table
+from pahs.reproduce.tables import Line
+from pahs.reproduce.verdicts import Finding
+from pahs.reproduce.verdicts import table as difference
+
+TITLE = "Pay Attention to Hidden States for Video Deblurring (PAHS): its tables, figures and claims"
 
 MEANING = (
     "Verdicts are about this scale. *confirmed*: the 95 % interval lies above zero and the mean is 0.02 dB or more "
@@ -36,6 +41,8 @@ SMALL_CAVEATS = (
     "than others. Scored on held-out clips of the same kind. The paper trains for hundreds of thousands of steps on "
     "GOPRO, DVD and REDS. ARVo is an approximation from its abstract."
 )
+
+PLOTS = "differences", "curves", "positions"
 
 SLIPS = (
     "PAHS-S is said to keep a large gap to ARVo at large motion (Table S9), but its PSNR is below ARVo's.",
@@ -56,7 +63,7 @@ def markdown(results: Results, drawn: Sequence[Drawn], out: Path) -> str:
             *_verdicts(results),
             *_arms(results),
             *_claims(results),
-            *_plots(("differences", "curves", "positions"), by_label, out),
+            *chain.from_iterable(_picture(by_label.get(name), out) for name in PLOTS),
             *_tables(results),
             *_layers(),
             *_figures(by_label, out),
@@ -70,7 +77,7 @@ def _head(results: Results) -> Iterator[str]:
     seeds = sorted({len(runs) for runs in results.scores.values()})
     scale = SCALES.get(results.scale)
     yield f"# The paper, reproduced at scale {results.scale}\n"
-    yield f"*{paper_title()}*\n"
+    yield f"*{TITLE}*\n"
     yield f"- scale: {scale.about if scale else 'the published datasets and networks'}"
     yield f"- trainings: {trained} ({len(results.scores)} arms, {' or '.join(map(str, seeds)) or 'no'} seeds each)"
     yield f"- machine: {'; '.join(results.machines) or 'none yet'}; {results.minutes:.0f} minutes of training"
@@ -81,54 +88,42 @@ def _head(results: Results) -> Iterator[str]:
         yield "**Scale tiny rehearses the machinery. Its verdicts mean nothing.**\n"
 
 
-def paper_title() -> str:
-    return "Pay Attention to Hidden States for Video Deblurring (PAHS): its tables, figures and claims"
-
-
 def _verdicts(results: Results) -> Iterator[str]:
     yield "## Verdicts\n"
     yield MEANING + "\n"
-    yield "| claim | | verdict |"
-    yield "|---|---|---|"
-    for one in results.judged:
-        yield f"| {one.claim.label} | {one.claim.hypothesis} | **{one.verdict}** |"
-    cost = results.cost
-    yield f"| {cost.label} | {cheap.HYPOTHESIS} | **{cost.verdict}** |\n"
+    rows = [(one.claim.label, one.claim.hypothesis, f"**{one.verdict}**") for one in results.judged]
+    rows.append((results.cost.label, cheap.HYPOTHESIS, f"**{results.cost.verdict}**"))
+    yield from table("claim |  | verdict", rows, text=3)
+    yield ""
 
 
 def _arms(results: Results) -> Iterator[str]:
     yield "## Arms\n"
     yield "The trained networks. Arms of one seed see the same batches, and begin alike wherever they share a layer.\n"
-    yield "| arm | | parameters | seeds | gain over the blurry input |"
-    yield "|---|---|--:|--:|--:|"
+    rows = []
     for name, runs in results.scores.items():
-        first = next(iter(runs.values()))
-        gain = table(results.scores, ((1, name, PSNR), (-1, name, f"{PSNR}:input")))
-        shown = "-" if gain is None else f"{gain.mean():+.2f} dB"
-        yield f"| {name} | {ARMS[name].about} | {first.parameters / 1e6:.2f} M | {len(runs)} | {shown} |"
+        millions = next(iter(runs.values())).parameters / 1e6
+        rows.append((name, ARMS[name].about, f"{millions:.2f} M", len(runs), _gain(results, name, PSNR)))
+    yield from table("arm |  | parameters | seeds | gain over the blurry input", rows, text=2)
     yield ""
     yield from _shown(results)
 
 
+def _gain(results: Results, arm: str, metric: str) -> str:
+    """What a network adds to the PSNR of its blurry input."""
+    gain = difference(results.scores, ((1, arm, metric), (-1, arm, f"{metric}:input")))
+    return "-" if gain is None else f"{gain.mean():+.2f} dB"
+
+
 def _shown(results: Results) -> Iterator[str]:
     """Real clips, which never decide."""
-    groups = sorted(
-        {
-            name
-            for runs in results.scores.values()
-            for run in runs.values()
-            for name in run.metrics
-            if f"{name}:input" in run.metrics and name not in (PSNR, "large-motion")
-        }
-    )
+    names = {name for runs in results.scores.values() for run in runs.values() for name in run.metrics}
+    groups = sorted(x for x in names - {PSNR, "large-motion"} if f"{x}:input" in names)
     if not groups:
         return
     yield "On real clips, shown and without a say in any verdict (gain over the blurry input, mean over seeds):\n"
-    yield f"| arm | {' | '.join(groups)} |"
-    yield f"|---|{'--:|' * len(groups)}"
-    for name in results.scores:
-        gains = (table(results.scores, ((1, name, g), (-1, name, f"{g}:input"))) for g in groups)
-        yield f"| {name} | {' | '.join('-' if d is None else f'{d.mean():+.2f} dB' for d in gains)} |"
+    rows = ((arm, *(_gain(results, arm, group) for group in groups)) for arm in results.scores)
+    yield from table(" | ".join(("arm", *groups)), rows)
     yield ""
 
 
@@ -137,10 +132,11 @@ def _claims(results: Results) -> Iterator[str]:
     for one in results.judged:
         yield f"### {one.claim.label}: {one.claim.hypothesis}\n"
         yield f"**{one.verdict}** at this scale.\n"
-        yield "| contrast | paper | ours | 95 % interval | seeds | p (Holm) | over steps | verdict |"
-        yield "|---|--:|--:|---|--:|--:|---|---|"
-        for finding in one.findings:
-            yield _finding(one.claim, finding)
+        yield from table(
+            "contrast | paper | ours | 95 % interval | seeds | p (Holm) | over steps | verdict",
+            (_finding(one.claim, finding) for finding in one.findings),
+            words="95 % interval | over steps | verdict",
+        )
         yield ""
     yield f"### {results.cost.label}: {cheap.HYPOTHESIS}\n"
     text = paper().text
@@ -148,27 +144,24 @@ def _claims(results: Results) -> Iterator[str]:
         f"The selection (both directions) is {results.cost.selection_percent:.3f} % of the network with c = 192; the "
         f"paper says {text['snla_over_nla_parameters_percent']} %.\n"
     )
-    yield "| ratio of speeds | paper | ours |"
-    yield "|---|--:|--:|"
-    for name, theirs, ours in results.cost.ratios:
-        yield f"| {name} | {theirs} | {'not measured' if ours is None else f'{ours:.2f}'} |"
+    ratios = (
+        (*others, "not measured" if ours is None else f"{ours:.2f}") for *others, ours in results.cost.ratios
+    )
+    yield from table("ratio of speeds | paper | ours", ratios)
     if results.speeds:
         yield f"\n{results.speeds.conditions}. Our ARVo has no flow network."
     yield ""
 
 
-def _finding(claim: Claim, finding: Finding) -> str:
+def _finding(claim: Claim, finding: Finding) -> tuple[object, ...]:
     contrast, found = finding.contrast, finding.found
     name = f"{contrast.name} (ours, a control)" if contrast.ours else contrast.name
-    theirs = "-" if contrast.paper is None else f"{contrast.paper:+.2f}"
+    theirs = shown(contrast.paper, "+.2f")
     if found is None:
-        return f"| {name} | {theirs} | - | - | - | - | - | not run |"
+        return name, theirs, "-", "-", "-", "-", "-", "not run"
+    ours = f"{found.mean:+.3f} {claim.unit}".rstrip()
     steps = ", ".join(f"{step}: {value:+.3f}" for step, value in finding.curve) or "-"
-    unit = f" {claim.unit}" if claim.unit else ""
-    return (
-        f"| {name} | {theirs} | {found.mean:+.3f}{unit} | {interval(found)} | {found.seeds} | {finding.p:.3f} "
-        f"| {steps} | {finding.verdict} |"
-    )
+    return name, theirs, ours, interval(found), found.seeds, f"{finding.p:.3f}", steps, finding.verdict
 
 
 def interval(found: Estimate) -> str:
@@ -177,15 +170,11 @@ def interval(found: Estimate) -> str:
     return f"{found.low:+.3f} to {found.high:+.3f}"
 
 
-def _plots(names: Sequence[str], drawn: dict[str, Drawn], out: Path) -> Iterator[str]:
-    for name in names:
-        if name in drawn:
-            yield from _picture(drawn[name], out)
-
-
-def _picture(one: Drawn, out: Path) -> Iterator[str]:
-    yield f"![{one.title}]({one.path.relative_to(out).as_posix()})\n"
-    yield f"*{one.about}*\n"
+def _picture(one: Drawn | None, out: Path) -> Iterator[str]:
+    """A picture and what one sees in it, if it is drawn."""
+    if one is not None:
+        yield f"![{one.title}]({one.path.relative_to(out).as_posix()})\n"
+        yield f"*{one.about}*\n"
 
 
 def _tables(results: Results) -> Iterator[str]:
@@ -200,44 +189,23 @@ def _tables(results: Results) -> Iterator[str]:
         if spec.note:
             yield f"{spec.note}\n"
         if rows:
-            yield "| | paper PSNR | SSIM | ours PSNR | SSIM | difference: paper | ours | 95 % interval |"
-            yield "|---|--:|--:|--:|--:|--:|--:|---|"
-            yield from (_row(line) for line in rows)
-            yield ""
+            headings = " | paper PSNR | SSIM | ours PSNR | SSIM | difference: paper | ours | 95 % interval"
+            yield from table(headings, map(_row, rows), words="95 % interval")
         else:
-            yield from _as_printed(spec)
+            yield "The paper's values:\n"
+            yield from table(" | ".join(printed.columns), printed.rows, text=len(printed.columns))
+        yield ""
 
 
-def _row(line: Line) -> str:
+def _row(line: Line) -> tuple[str, ...]:
     ours = "-" if line.ours is None else f"{line.ours.mean:.2f}"
     if line.ours is not None and math.isfinite(line.ours.half):
         ours += f" ± {line.ours.half:.2f}"
-    return (
-        "| "
-        + " | ".join(
-            (
-                line.name,
-                "-" if line.paper is None else f"{line.paper:.2f}",
-                "-" if line.paper_ssim is None else f"{line.paper_ssim:.4f}",
-                ours,
-                "-" if line.ssim is None else f"{line.ssim:.4f}",
-                "-" if line.paper_difference is None else f"{line.paper_difference:+.2f}",
-                "-" if line.difference is None else f"{line.difference.mean:+.3f}",
-                "-" if line.difference is None else interval(line.difference),
-            )
-        )
-        + " |"
-    )
-
-
-def _as_printed(spec: Spec) -> Iterator[str]:
-    printed = paper().tables[spec.label]
-    yield "The paper's values:\n"
-    yield f"| {' | '.join(printed.columns)} |"
-    yield f"|{'---|' * len(printed.columns)}"
-    for row in printed.rows:
-        yield f"| {' | '.join(map(str, row))} |"
-    yield ""
+    less = ("-", "-")
+    if line.difference is not None:
+        less = f"{line.difference.mean:+.3f}", interval(line.difference)
+    theirs = shown(line.paper), shown(line.paper_ssim, ".4f")
+    return line.name, *theirs, ours, shown(line.ssim, ".4f"), shown(line.paper_difference, "+.2f"), *less
 
 
 def _layers() -> Iterator[str]:
@@ -245,10 +213,8 @@ def _layers() -> Iterator[str]:
     yield "The paper's layer tables beside the network as it is built (c = 192, a frame of 64x96).\n"
     for layers in layer_tables():
         yield f"### {layers.number}: {layers.title}\n\n`{layers.label}`\n"
-        yield "| layer | kernel | stride | channels | scale | built | agrees |"
-        yield "|---|--:|--:|---|--:|---|---|"
-        for row in layers.rows:
-            yield f"| {' | '.join(row)} |"
+        headings = "layer | kernel | stride | channels | scale | built | agrees"
+        yield from table(headings, layers.rows, words="channels | built | agrees")
         yield ""
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from pahs import __version__
-from pahs.files import write_whole
+from pahs.files import write_json
 from pahs.reproduce import cheap, store
 from pahs.reproduce.claims import CLAIMS
 from pahs.reproduce.paper import paper
@@ -47,7 +46,7 @@ def collect(out: Path, scale: str) -> Results:
     )
 
 
-def write(results: Results, out: Path) -> Path:
+def write(results: Results, out: Path) -> None:
     """`results.json`: no times in it, so that the same trainings give the same file."""
     claims: dict[str, Any] = {
         one.claim.label: {
@@ -84,10 +83,7 @@ def write(results: Results, out: Path) -> Path:
             for spec, rows in results.tables
         },
     }
-    text = json.dumps(finite(content), indent=1, allow_nan=False) + "\n"
-    path = out / "results.json"
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
-    return path
+    write_json(out / "results.json", finite(content), allow_nan=False)
 
 
 def finite(value: Any) -> Any:

@@ -35,24 +35,6 @@ others, which is what a hidden state can use."""
 
 
 @dataclass(frozen=True)
-class Peers:
-    """The other systems, as plain networks."""
-
-    lstm: LSTMConfig
-    ovd: OVDConfig
-    ifirnn: IFIRNNConfig
-    stfan: STFANConfig
-    estrnn: ESTRNNConfig
-    edvr: EDVRConfig
-    tsp: TSPConfig
-    arvo: ARVoConfig
-
-    def of(self, system: System) -> ModelConfig:
-        config: ModelConfig = getattr(self, system)
-        return config
-
-
-@dataclass(frozen=True)
 class Scale:
     """Everything that the scales tiny and small decide."""
 
@@ -61,7 +43,8 @@ class Scale:
     """One line for the head of the report."""
     base: PAHSConfig
     """The configuration that the ablations change."""
-    peers: Peers
+    peers: dict[System, ModelConfig]
+    """The other systems, as plain networks."""
     batch: int
     frames: int
     """Frames of a training clip."""
@@ -102,16 +85,18 @@ TINY = Scale(
     name="tiny",
     about="a rehearsal in seconds: two steps on drawn textures, which decide nothing",
     base=PAHSConfig(width=12, shared_extractor=True, global_skip=True),
-    peers=Peers(
-        lstm=LSTMConfig(width=4, blocks=1, global_skip=True),
-        ovd=OVDConfig(width=8, blocks=1, global_skip=True),
-        ifirnn=IFIRNNConfig(width=4, blocks=1, global_skip=True),
-        stfan=STFANConfig(width=3),
-        estrnn=ESTRNNConfig(width=4, blocks=1, global_skip=True),
-        edvr=EDVRConfig(width=8, groups=2, extract_blocks=1, trunk_blocks=1, output_width=4, predeblur=False),
-        tsp=TSPConfig(width=4, blocks=1, flow=PWCConfig(narrow=8, reach=2), global_skip=True),
-        arvo=ARVoConfig(width=12, trunk_blocks=1),
-    ),
+    peers={
+        "lstm": LSTMConfig(width=4, blocks=1, global_skip=True),
+        "ovd": OVDConfig(width=8, blocks=1, global_skip=True),
+        "ifirnn": IFIRNNConfig(width=4, blocks=1, global_skip=True),
+        "stfan": STFANConfig(width=3),
+        "estrnn": ESTRNNConfig(width=4, blocks=1, global_skip=True),
+        "edvr": EDVRConfig(
+            width=8, groups=2, extract_blocks=1, trunk_blocks=1, output_width=4, predeblur=False
+        ),
+        "tsp": TSPConfig(width=4, blocks=1, flow=PWCConfig(narrow=8, reach=2), global_skip=True),
+        "arvo": ARVoConfig(width=12, trunk_blocks=1),
+    },
     batch=1,
     frames=3,
     size=32,
@@ -139,16 +124,16 @@ SMALL = Scale(
     name="small",
     about="networks of about 1 M parameters, 1,000 steps on blur synthesised from photos; one GPU",
     base=PAHSConfig(width=48, shared_extractor=True, global_skip=True),
-    peers=Peers(
-        lstm=LSTMConfig(global_skip=True),
-        ovd=OVDConfig(global_skip=True),
-        ifirnn=IFIRNNConfig(global_skip=True),
-        stfan=STFANConfig(width=16),
-        estrnn=ESTRNNConfig(width=10, global_skip=True),
-        edvr=EDVRConfig(width=32, trunk_blocks=12, predeblur=False),
-        tsp=TSPConfig(width=10, flow=PWCConfig(narrow=6), global_skip=True),
-        arvo=ARVoConfig(width=48, trunk_blocks=12),
-    ),
+    peers={
+        "lstm": LSTMConfig(global_skip=True),
+        "ovd": OVDConfig(global_skip=True),
+        "ifirnn": IFIRNNConfig(global_skip=True),
+        "stfan": STFANConfig(width=16),
+        "estrnn": ESTRNNConfig(width=10, global_skip=True),
+        "edvr": EDVRConfig(width=32, trunk_blocks=12, predeblur=False),
+        "tsp": TSPConfig(width=10, flow=PWCConfig(narrow=6), global_skip=True),
+        "arvo": ARVoConfig(width=48, trunk_blocks=12),
+    },
     batch=6,
     frames=8,
     size=128,

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from pahs.engine import stream
 from pahs.errors import PahsError
+from pahs.evaluation.strips import most_changed
 from pahs.figures import inside, require_matplotlib
 from pahs.levels import to_levels, to_pictures
 from pahs.networks import PAHS, Deblurrer
@@ -71,15 +72,14 @@ def visualize(
     out.mkdir(parents=True, exist_ok=True)
     files, notes = draw_inside(inner, names[0], clip, position, point, out)
     titles = ["blurry", *(Path(name).stem for name in names)]
-    columns = [[np.asarray(to_pictures(x)) for x in clip]]
+    columns = [[*to_pictures(clip)]]
     for name in names:
         network = load(name, device)
+        columns.append([])
         with bar(f"restoring with {Path(name).stem}", len(clip), quiet=quiet) as advance:
-            restored = []
             for image in stream(network, clip, scene_cuts=False):
-                restored.append(np.asarray(to_pictures(image)))
+                columns[-1].append(to_pictures(image))
                 advance(1)
-        columns.append(restored)
     files.append((compare(titles, [column[position] for column in columns], out), "a detail of the frame"))
     write(out / "comparison.mp4", titles, columns, SLOW)
     files.append((out / "comparison.mp4", f"{len(clip)} frames side by side, in slow motion"))
@@ -123,16 +123,16 @@ def draw_inside(
     asking = None if point is None else (point[1] // TOKEN, point[0] // TOKEN)
     # The last, padded tokens show nothing of the frame that is not in the ones before.
     found = arrays_of(step, to_levels(padded[position : position + 1]), asking)
-    frame = [np.asarray(to_pictures(padded[position]))]
+    frame = to_pictures(padded[position : position + 1])
     files = [(out / "features.png", "what the network holds at this frame")]
-    inside.features(frame, list(found["maps"]), files[0][0])
+    inside.features(frame, found["maps"], files[0][0])
     notes = []
     if "attention" in found:
         files.append((out / "attention.png", "where one point finds what it needs"))
-        inside.attention(frame, list(found["attention"]), found["point"], files[-1][0])
+        inside.attention(frame, found["attention"], found["point"], files[-1][0])
     if "selection" in found:
         files.append((out / "selection.png", "how much of it each place lets through"))
-        inside.selection(frame, list(found["selection"]), files[-1][0])
+        inside.selection(frame, found["selection"], files[-1][0])
     else:
         notes.append(f"{name} has no selection: selection.png is not drawn")
     return files, notes
@@ -140,13 +140,11 @@ def draw_inside(
 
 def compare(titles: Sequence[str], pictures: Sequence[NDArray[np.uint8]], out: Path) -> Path:
     """The detail in which the models change the frame most, from every model."""
-    height, width = pictures[0].shape[:2]
-    size = min(DETAIL, height, width)
-    change = sum(np.abs(p.astype(int) - pictures[0]).sum(2) for p in pictures[1:])
-    sums = np.pad(np.asarray(change).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
-    total = sums[size:, size:] - sums[:-size, size:] - sums[size:, :-size] + sums[:-size, :-size]
-    top, left = (int(x) for x in np.unravel_index(int(total.argmax()), total.shape))
-    window = slice(top, top + size), slice(left, left + size)
+    size = min(DETAIL, *pictures[0].shape[:2])
+    blurry, *restored = pictures
+    before, after = np.concatenate([blurry] * len(restored), 2), np.concatenate(restored, 2)
+    window = most_changed(before, after, size, size)
+    top, left = (each.start for each in window)
     path = out / "comparison.png"
     caption = f"The {size}x{size} pixels that change most, {left} from the left and {top} from the top."
     inside.side_by_side(titles, [[picture[window] for picture in pictures]], caption, path)

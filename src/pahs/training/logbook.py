@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pahs.errors import PahsError
-from pahs.files import remove_unfinished, write_whole
+from pahs.files import remove_unfinished, write_text
 from pahs.progress import Advance, bar
 
 
@@ -31,7 +31,7 @@ class Logbook:
         kept = "".join(
             line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first_step
         )
-        write_whole(self.path, lambda partial: partial.write_text(kept))
+        write_text(self.path, kept)
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
