@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pahs.benchmarks import compare, stages
+from pahs.benchmarks import compare, conditions, stages
 from pahs.benchmarks.reference import literal_stream
 from pahs.benchmarks.stages import Work, count_literal, count_work
 from pahs.engine import plan, stream
@@ -209,7 +209,8 @@ def test_the_stopwatch_sees_features_in_the_hosts_memory() -> None:
 def test_the_matrix_rate_is_that_of_the_fastest_product(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock on which three products take 3, 1 and 2 seconds; the checks for the end lie between them."""
     times = iter([0.0, 0.0, 1.0, 4.0, 4.0, 5.0, 6.0, 6.0, 7.0, 9.0, 1e9])
-    monkeypatch.setattr(stages, "time", SimpleNamespace(perf_counter=lambda: next(times)))
+    for module in (stages, conditions):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: next(times)))
     monkeypatch.setattr(stages, "MATRIX_SECONDS", 100.0)
     monkeypatch.setitem(stages.MATRIX, "cpu", 64)
     assert stages.matrix_rate(torch.device("cpu"), torch.float32) == 2 * 64**3 / 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,6 +76,15 @@ def tf32(allowed: bool) -> Iterator[None]:
 def wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def time_work(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that `work` takes, until the device has finished it too."""
+    wait(device)
+    started = time.perf_counter()
+    work()
+    wait(device)
+    return time.perf_counter() - started
 
 
 def allocated(device: torch.device) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pahs.benchmarks.conditions import wait
+from pahs.benchmarks.conditions import time_work, wait
 from pahs.benchmarks.reference import literal_stream
 from pahs.evaluation.flops import count, without_values
 from pahs.networks import PAHS, Deblurrer
@@ -75,13 +77,9 @@ def matrix_rate(device: torch.device, dtype: torch.dtype) -> float:
     a, b = (torch.rand(rows, rows, device=device).to(dtype) for _ in range(2))
     for _ in range(3):
         a @ b
-    wait(device)
     best, ends = float("inf"), time.perf_counter() + MATRIX_SECONDS
     while time.perf_counter() < ends:
-        started = time.perf_counter()
-        a @ b
-        wait(device)
-        best = min(best, time.perf_counter() - started)
+        best = min(best, time_work(lambda: a @ b, device))
     return 2 * rows**3 / best
 
 
@@ -134,9 +132,4 @@ def stopwatch(network: PAHS, device: torch.device) -> Iterator[Laps]:
 
 def take(outputs: Iterator[Tensor], frames: int, device: torch.device) -> float:
     """Seconds for the next frames of a stream."""
-    wait(device)
-    started = time.perf_counter()
-    for _ in range(frames):
-        next(outputs)
-    wait(device)
-    return time.perf_counter() - started
+    return time_work(lambda: deque(islice(outputs, frames), maxlen=0), device)

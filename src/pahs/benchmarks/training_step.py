@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from pahs.benchmarks.conditions import wait
+from pahs.benchmarks.conditions import time_work, wait
 from pahs.runtime.device import device_name
 from pahs.training.capture import Step
 from pahs.training.recipe import Recipe
@@ -60,7 +60,8 @@ def measure_recipe(path: Path, sets: Sequence[str], steps: int) -> dict[str, obj
     photos = open_photos(recipe, fabric.device)
     source = open_source(recipe, photos, Share(), fabric.device, print)
     batches = [source.batch() for _ in range(min(KEPT_BATCHES, steps))]
-    synthesis = time_batches(fabric.device, source.batch, min(20, steps))
+    made = min(20, steps)
+    synthesis = 1000 / made * time_work(lambda: [source.batch() for _ in range(made)], fabric.device)
     kinds = [("eager", False, False)]
     if cuda:
         kinds += [("captured", False, False), ("captured", True, False), ("captured", True, True)]
@@ -129,16 +130,6 @@ def profile_table(timing: Timing) -> str:
     count = sum(times for _, times, _ in timing.kernels)
     rows = [f"{ms:9.2f} ms {times:6d} x  {name[:90]}" for name, times, ms in timing.kernels[:TOP]]
     return "\n".join([f"{timing.name}: {count} kernels, {total:.1f} ms if they ran one by one", *rows])
-
-
-def time_batches(device: torch.device, batch: Callable[[], Inputs], count: int) -> float:
-    """Milliseconds per batch."""
-    wait(device)
-    started = time.monotonic()
-    for _ in range(count):
-        batch()
-    wait(device)
-    return (time.monotonic() - started) / count * 1000
 
 
 def line(timing: Timing, reference: Timing) -> str:

@@ -6,7 +6,7 @@ frames already lie on the device; decoding, encoding and the detection of scene 
 
 from __future__ import annotations
 
-import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -23,7 +23,7 @@ from pahs.benchmarks.conditions import (
     peak_since,
     reset_peak,
     settle,
-    wait,
+    time_work,
 )
 from pahs.benchmarks.options import BenchConfig
 from pahs.engine import stream
@@ -157,13 +157,8 @@ def time_clip(
 
 def run_through(network: Deblurrer, clip: Iterable[Tensor], device: torch.device) -> float:
     """Seconds from the first frame given to the last frame returned. Peak memory counts from here."""
-    wait(device)
     reset_peak(device)
-    started = time.perf_counter()
-    for _ in stream(network, clip, scene_cuts=False):
-        pass
-    wait(device)
-    return time.perf_counter() - started
+    return time_work(lambda: deque(stream(network, clip, scene_cuts=False), maxlen=0), device)
 
 
 def summary(row: Row) -> str:
