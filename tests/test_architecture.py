@@ -33,7 +33,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "inspect": (*SMALL, "networks", "runtime", "video", "deblur"),
     # photos, videos, datasets -> training -> weights -> evaluation -> report
     "evaluation": (*SMALL, "networks", "engine", "data.layouts"),
-    "training": (*SMALL, "networks", "kernels.training", "runtime", "data", "evaluation.metrics"),
+    "training": (*SMALL, "networks", "kernels.training", "engine", "runtime", "data", "evaluation.metrics"),
     # Measurements, and the pictures that are drawn of them. They may look into every room.
     "benchmarks": (*SMALL, "networks", "engine", "runtime", "video", "deblur", "evaluation", "training"),
     "figures": (*SMALL, "benchmarks"),

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
 from pahs.data.layouts import PairedDataset, open_dataset
+from pahs.engine import restore
 from pahs.errors import PahsError
 from pahs.evaluation.metrics import capped, psnr
 from pahs.files import whole
@@ -83,23 +83,13 @@ def validate(
     model.eval()
     sums, outputs = torch.zeros(3, dtype=torch.float64), []
     for clip in clips:
-        output = restore(model, clip.blurry.to(device).float().div(255), autocast)
+        with autocast():
+            output = restore(model, clip.blurry.to(device).float().div(255))
         outputs.append(to_levels(output).cpu())
         psnrs = (sum(frame_psnrs(frames, clip.sharp)) for frames in (clip.blurry, outputs[-1]))
         sums += torch.tensor([len(clip.blurry), *psnrs], dtype=torch.float64)
     model.train(training)
     return sums, outputs
-
-
-@torch.no_grad()
-def restore(model: Deblurrer, frames: Tensor, autocast: Callable[[], AbstractContextManager[Any]]) -> Tensor:
-    """Restore a clip (T, 3, H, W) at once, as training does, padded by reflection to a size the network can take."""
-    height, width = frames.shape[-2:]
-    full_height, full_width = model.contract.padded(height, width)
-    padded = F.pad(frames, (0, full_width - width, 0, full_height - height), mode="reflect")
-    with autocast():
-        output: Tensor = model(padded[None])[0]
-    return output[..., :height, :width].float()
 
 
 def frame_psnrs(a: Tensor, b: Tensor) -> list[float]:
