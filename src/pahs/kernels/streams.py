@@ -70,31 +70,15 @@ def side_by_side(
     if device.type != "cuda":
         return first(), second()
     here = torch.cuda.current_stream(device)
-    if torch.is_grad_enabled():
-        # Sums of gradients wait on the current stream for both: neither may run there, or it would wait for the other.
-        return _both_aside(first, second, here, device)
-    side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    side.wait_stream(here)
-    a = first()
-    with torch.cuda.stream(side):
-        b = second()
-    here.wait_stream(side)
-    for x in b:
-        x.record_stream(here)
-    return a, b
-
-
-def _both_aside(
-    first: Callable[[], A], second: Callable[[], list[Tensor]], here: torch.cuda.Stream, device: torch.device
-) -> tuple[A, list[Tensor]]:
-    one, two = (torch.cuda.Stream(device) for _ in range(2))  # type: ignore[no-untyped-call]
-    for stream in (one, two):
+    # Sums of gradients wait on the current stream for both: neither may run there, or it would wait for the other.
+    own = [torch.cuda.Stream(device) for _ in range(1 + torch.is_grad_enabled())]  # type: ignore[no-untyped-call]
+    for stream in own:
         stream.wait_stream(here)
-    with torch.cuda.stream(one):
+    with torch.cuda.stream(own[1] if len(own) > 1 else here):
         a = first()
-    with torch.cuda.stream(two):
+    with torch.cuda.stream(own[0]):
         b = second()
-    for stream in (one, two):
+    for stream in own:
         here.wait_stream(stream)
     for x in b:
         x.record_stream(here)
