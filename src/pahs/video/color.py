@@ -31,6 +31,17 @@ def apply_change(planes: Planes, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelL
     return as_arrays(tuple(x.cpu() for x in change(samples, rgb_in, rgb_out, pixels)))
 
 
+def from_rgb(rgb: Tensor, pixels: PixelLayout) -> Planes:
+    """RGB (3, H, W) on the CPU -> samples: the change from a grey picture is added to its samples."""
+    height, width = rgb.shape[1:]
+    vertical, horizontal = pixels.subsampling
+    small = (-(-height // vertical), -(-width // horizontal))
+    shapes = [(height, width), *([small] * 2 if pixels.family != "gray" else [])]
+    middle = 1 << (pixels.depth - 1)
+    grey: Planes = tuple(np.full(shape, middle, pixels.dtype) for shape in shapes)  # type: ignore[misc]
+    return apply_change(grey, to_rgb(grey, pixels), rgb, pixels)
+
+
 Samples = tuple[Tensor, ...]
 """Planes of one frame or of many, (..., h, w), as PyTorch holds them: bytes, or the bits of 16-bit numbers as signed
 ones, because few operations know the unsigned."""

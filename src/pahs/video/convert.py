@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from pahs.video.color import apply_change, to_rgb
-from pahs.video.frames import Frame, FrameSink, PixelLayout, Plane, Planes, VideoInfo
+from pahs.video.color import from_rgb, to_rgb
+from pahs.video.frames import Frame, FrameSink, PixelLayout, Planes, VideoInfo
 
 _HDR = (16, 18)
 """Transfer codes of PQ and HLG."""
@@ -86,20 +86,10 @@ class AsVideo(FrameSink):
         self.video, self.info = video, info
         self.warnings = video.warnings
         self.pixels = info_of_video(info).pixels
-        shape, half = (info.height, info.width), (-(-info.height // 2), -(-info.width // 2))
-        self.grey: Planes = tuple(self._grey(x) for x in (shape, half, half))
-        self.rgb = to_rgb(self.grey, self.pixels)
-
-    def _grey(self, shape: tuple[int, int]) -> Plane:
-        if self.pixels.depth == 8:
-            return np.full(shape, 128, np.uint8)
-        return np.full(shape, 2 ** (self.pixels.depth - 1), np.uint16)
 
     def prepare(self, frame: Frame) -> Any:
         image = to_rgb(frame.planes, self.info.pixels)
-        return self.video.prepare(
-            replace(frame, planes=apply_change(self.grey, self.rgb, image, self.pixels))
-        )
+        return self.video.prepare(replace(frame, planes=from_rgb(image, self.pixels)))
 
     def put(self, item: Any) -> None:
         self.video.put(item)

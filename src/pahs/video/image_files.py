@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pahs.video.color import apply_change, to_rgb
+from pahs.video.color import from_rgb, to_rgb
 from pahs.video.frames import PixelLayout, Planes
 from pahs.video.image_tags import compression_of_tiff, is_cut
 from pahs.video.pixels import frame_of, has_alpha, layout_of, planes_of
@@ -113,12 +113,7 @@ def converted(planes: Planes, own: PixelLayout, wanted: PixelLayout) -> Planes:
     same_matrix = own.family in ("gray", "rgb") or own.luma_weights == wanted.luma_weights
     if (own.name, own.full_range) == (wanted.name, wanted.full_range) and same_matrix:
         return planes
-    height, width = planes[0].shape
-    vertical, horizontal = wanted.subsampling
-    small = (-(-height // vertical), -(-width // horizontal))
-    shapes = [(height, width), *([small] * 2 if wanted.family != "gray" else [])]
-    middle = tuple(np.full(shape, 1 << (wanted.depth - 1), wanted.dtype) for shape in shapes)
-    return apply_change(middle, to_rgb(middle, wanted), to_rgb(planes, own), wanted)
+    return from_rgb(to_rgb(planes, own), wanted)
 
 
 def encode_image(planes: Planes, pixels: PixelLayout, suffix: str) -> bytes:

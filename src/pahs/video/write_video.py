@@ -6,11 +6,10 @@ from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
 from torch import Tensor
 
 from pahs.choices import EncodeOptions
-from pahs.video.color import apply_change, to_rgb
+from pahs.video.color import from_rgb
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 from pahs.video.writer import VideoWriter
 
@@ -22,17 +21,14 @@ def write_video(path: Path, images: Iterable[Tensor], rate: int, encode: EncodeO
     writer: VideoWriter | None = None
     try:
         for t, image in enumerate(images):
-            height, width = image.shape[1:]
-            shape = (-(-height // 2), -(-width // 2))
-            grey = tuple(np.full(s, 128, np.uint8) for s in ((height, width), shape, shape))
             if writer is None:
+                height, width = image.shape[1:]
                 info = VideoInfo(
                     path, "mp4", "h264", width, height, pixels, pixels.name, base, Fraction(rate),
                     matrix=1, color_range=1, primaries=1, transfer=1,
                 )  # fmt: skip
                 writer = VideoWriter(path, info, encode)
-            planes = apply_change(grey, to_rgb(grey, pixels), image, pixels)
-            writer.write(Frame(planes, t, base))
+            writer.write(Frame(from_rgb(image, pixels), t, base))
         if writer is not None:
             writer.close()
     finally:
