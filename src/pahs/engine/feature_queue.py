@@ -9,9 +9,10 @@ for a GPU that is too small: the sweeps then fetch frame after frame. `SpooledQu
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO, Generic, TypeVar, overload
 
 import torch
 from torch import Tensor
@@ -71,34 +72,44 @@ class FeatureQueue:
         self._buffers = grown
 
 
-class OffloadedQueue:
-    """The same queue in the host's memory; `frames` shows them one by one, each (1, C, h, w).
+FrameT = TypeVar("FrameT", bound=Sequence[Tensor])
 
-    The device's stream orders all copies, so the host neither reads what they move nor waits for them.
-    """
+
+class FrameQueue(ABC, Generic[FrameT]):
+    """A queue outside of the device's memory; `frames` shows its frames one by one, each (1, C, h, w)."""
 
     def __init__(self) -> None:
-        self.frames: deque[Tensors] = deque()
-        self._spare: list[Tensors] = []
+        self.frames: deque[FrameT] = deque()
+        self._spare: list[FrameT] = []
         """Buffers of frames that were dropped."""
 
     @property
     def count(self) -> int:
         return len(self.frames)
 
+    @abstractmethod
     def add(self, features: Tensors, most: int) -> None:
-        """Put (1, T, C, h, w) at the end. Each frame has buffers of its own, whatever `most` is."""
+        """Put (1, T, C, h, w) at the end. Each frame has a buffer of its own, whatever `most` is."""
+
+    def drop(self, frames: int) -> None:
+        """Forget the first frames."""
+        for _ in range(frames):
+            self._spare.append(self.frames.popleft())
+
+
+class OffloadedQueue(FrameQueue[Tensors]):
+    """The same queue in the host's memory.
+
+    The device's stream orders all copies, so the host neither reads what they move nor waits for them.
+    """
+
+    def add(self, features: Tensors, most: int) -> None:
         for t in range(features[0].shape[1]):
             frame = tuple(x[:, t] for x in features)
             buffers = self._spare.pop() if self._spare else tuple(_host_buffer(x) for x in frame)
             for buffer, x in zip(buffers, frame, strict=True):
                 buffer.copy_(x, non_blocking=True)
             self.frames.append(buffers)
-
-    def drop(self, frames: int) -> None:
-        """Forget the first frames."""
-        for _ in range(frames):
-            self._spare.append(self.frames.popleft())
 
 
 class SpooledFrame(Sequence[Tensor]):
@@ -134,21 +145,15 @@ class SpooledFrame(Sequence[Tensor]):
             )
 
 
-class SpooledQueue:
+class SpooledQueue(FrameQueue[SpooledFrame]):
     """The same queue in a temporary file, for a CPU whose memory is too small: `frames` reads them one by one."""
 
     def __init__(self) -> None:
-        self.frames: deque[SpooledFrame] = deque()
-        self._spare: list[SpooledFrame] = []
+        super().__init__()
         self._file = tempfile.TemporaryFile(prefix="pahs-", buffering=0)  # noqa: SIM115 - it lives as long as the queue
         self._end = 0
 
-    @property
-    def count(self) -> int:
-        return len(self.frames)
-
     def add(self, features: Tensors, most: int) -> None:
-        """Put (1, T, C, h, w) at the end. Each frame has a place of its own, whatever `most` is."""
         for t in range(features[0].shape[1]):
             frame = tuple(x[:, t] for x in features)
             if not self._spare:
@@ -162,11 +167,6 @@ class SpooledQueue:
                     f"({error.strerror}); free some space, or set TMPDIR to a folder with more"
                 ) from None
             self.frames.append(self._spare.pop())
-
-    def drop(self, frames: int) -> None:
-        """Forget the first frames."""
-        for _ in range(frames):
-            self._spare.append(self.frames.popleft())
 
 
 def _memory(x: Tensor) -> memoryview:
