@@ -65,6 +65,25 @@ def test_a_warm_state_is_that_of_a_camera_that_turned_round(name: str) -> None:
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
 
 
+def test_warm_passes_leave_running_statistics_alone() -> None:
+    """Of normalisation by batches: a frame counts once, and the passes are normalised as training is."""
+    model, frames = build("ovd").train(), clip(3, batch=2)
+    resets = never(model, 2)
+    resets[-1] = True
+    outputs = {}
+    buffers = {}
+    start = {name: x.clone() for name, x in model.state_dict().items()}
+    for kind in ("plain", "warm"):
+        model.load_state_dict(start)
+        made = model.training_outputs(frames) if kind == "plain" else model.warm_outputs(frames, resets)
+        outputs[kind], buffers[kind] = made[0], {name: x.clone() for name, x in model.named_buffers()}
+    torch.testing.assert_close(outputs["warm"], outputs["plain"], atol=1e-6, rtol=0)
+    changed = [name for name, x in buffers["plain"].items() if not torch.equal(x, start[name])]
+    assert changed, "the network has running statistics"
+    for name, plain in buffers["plain"].items():
+        torch.testing.assert_close(buffers["warm"][name], plain, msg=name)
+
+
 def test_both_directions_of_pahs_warm_up() -> None:
     """The backward cell goes over the frames in the opposite order, and its sweep begins where that ended."""
     model, frames = build("pahs"), clip(3, batch=2)

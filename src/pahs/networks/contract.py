@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from pahs.networks.warm_up import warm_state, without_gradients
+from pahs.networks.warm_up import warm_state, without_gradients, without_statistics
 
 Tensors = tuple[Tensor, ...]
 Family = Literal["recurrent", "bidirectional", "windowed"]
@@ -115,7 +115,7 @@ class Deblurrer(nn.Module, ABC):
     def warm_outputs(self, clip: Tensor, resets: Tensor) -> Tensors:
         """`training_outputs`, by sweeps from warmed-up states; `resets`: (passes, directions, B) booleans."""
         features = self.extract(clip)
-        with without_gradients(clip.device):
+        with without_gradients(clip.device), without_statistics(self):
             states = self.warm_up(features, resets)
         return (self.reconstruct(self.propagate_from(features, states)),)
 

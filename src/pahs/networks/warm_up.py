@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Tensors = tuple[Tensor, ...]
 Features = TypeVar("Features")
@@ -73,3 +73,19 @@ def without_gradients(device: torch.device) -> Iterator[None]:
     dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
     with torch.no_grad(), torch.autocast(kind, dtype, enabled, cache_enabled=False):
         yield
+
+
+@contextmanager
+def without_statistics(model: nn.Module) -> Iterator[None]:
+    """Batch normalisation takes the means of the batch inside, as in training, but does not remember them.
+
+    Each frame then counts once in the running statistics, in the sweep that the loss is taken of.
+    """
+    counting = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d) and m.track_running_stats]
+    for module in counting:
+        module.track_running_stats = False
+    try:
+        yield
+    finally:
+        for module in counting:
+            module.track_running_stats = True
