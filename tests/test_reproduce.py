@@ -17,7 +17,7 @@ from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
 from pahs.reproduce import results
 from pahs.reproduce import run as running
-from pahs.reproduce.command import Wish, chosen_arms, reproduce, train
+from pahs.reproduce.command import Task, chosen_arms, reproduce, train
 from pahs.reproduce.full import DATASETS, full_recipe
 from pahs.reproduce.layers import layer_tables
 from pahs.reproduce.paper import paper
@@ -31,7 +31,7 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("reproduction")
-    reproduce(Wish(scale="tiny", seeds=1, out=out))
+    reproduce(Task(scale="tiny", seeds=1, out=out))
     return out
 
 
@@ -67,20 +67,20 @@ def test_pictures_are_not_empty(everything: Path) -> None:
 
 def test_the_report_alone_changes_nothing(everything: Path) -> None:
     before = (everything / "results.json").read_bytes(), (everything / "report.md").read_bytes()
-    reproduce(Wish(scale="tiny", report_only=True, out=everything))
+    reproduce(Task(scale="tiny", report_only=True, out=everything))
     assert before == ((everything / "results.json").read_bytes(), (everything / "report.md").read_bytes())
 
 
-def trained_only(wish: Wish) -> None:
+def trained_only(task: Task) -> None:
     """Without plots, which take longer than the trainings."""
-    train(wish, TINY, chosen_arms(wish.labels), {})
-    results.write(results.collect(wish.out, wish.scale), wish.out)
+    train(task, TINY, chosen_arms(task.labels), {})
+    results.write(results.collect(task.out, task.scale), task.out)
 
 
 def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wish = Wish(labels=("C5", "C10"), scale="tiny", out=tmp_path / "whole")
-    trained_only(wish)
-    killed, finished = Wish(wish.labels, wish.scale, out=tmp_path / "killed"), []
+    task = Task(labels=("C5", "C10"), scale="tiny", out=tmp_path / "whole")
+    trained_only(task)
+    killed, finished = Task(task.labels, task.scale, out=tmp_path / "killed"), []
     measure = running.measure
 
     def dies(*args: object) -> object:
@@ -95,45 +95,45 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, monkeypatch: p
     assert len(list(killed.out.glob("runs/*/*/scores.json"))) == 3
     trained_only(killed)
     for name in ("results.json", "runs/B3/1/scores.json", "runs/BL/0/scores.json"):
-        assert (killed.out / name).read_bytes() == (wish.out / name).read_bytes(), name
+        assert (killed.out / name).read_bytes() == (task.out / name).read_bytes(), name
 
 
 def test_arms_that_train_together_come_out_alike(tmp_path: Path) -> None:
-    alone, together = (Wish(("C6",), "tiny", out=tmp_path / n, together=k) for n, k in (("a", 1), ("b", 2)))
-    for wish in (alone, together):
-        trained_only(wish)
+    alone, together = (Task(("C6",), "tiny", out=tmp_path / n, together=k) for n, k in (("a", 1), ("b", 2)))
+    for task in (alone, together):
+        trained_only(task)
     assert (alone.out / "results.json").read_bytes() == (together.out / "results.json").read_bytes()
 
 
 def test_nothing_begins_after_the_minutes_are_over(tmp_path: Path) -> None:
-    trained_only(Wish(("C6",), "tiny", minutes=1e-9, out=tmp_path))
+    trained_only(Task(("C6",), "tiny", minutes=1e-9, out=tmp_path))
     assert not list(tmp_path.glob("runs/*")), "nothing begins that would not end in time"
 
 
 def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
-    reproduce(Wish(("B0",), "tiny", seeds=1, out=tmp_path))
+    reproduce(Task(("B0",), "tiny", seeds=1, out=tmp_path))
     with pytest.raises(PahsError, match="other settings"):
-        reproduce(Wish(("B0",), "tiny", seeds=1, steps=3, out=tmp_path))
+        reproduce(Task(("B0",), "tiny", seeds=1, steps=3, out=tmp_path))
     with pytest.raises(PahsError, match="holds a reproduction at scale tiny"):
-        reproduce(Wish(("B0",), "small", data=(f"photos={tmp_path}",), out=tmp_path))
+        reproduce(Task(("B0",), "small", data=(f"photos={tmp_path}",), out=tmp_path))
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("task", "message"),
     [
-        (Wish(("tab:snlb",), "tiny"), "did you mean tab:snla"),
-        (Wish(scale="small"), "--data photos=FOLDER is missing"),
-        (Wish(scale="tiny", data=("photo=x",)), "the names are photos, eval"),
-        (Wish(scale="tiny", data=("photos=/no/where",)), "no such folder"),
-        (Wish(scale="tiny", seeds=0), "--seeds is 0"),
-        (Wish(scale="tiny", report_only=True), "holds no reproduction"),
-        (Wish(scale="full"), "exactly one of --data gopro=FOLDER"),
+        (Task(("tab:snlb",), "tiny"), "did you mean tab:snla"),
+        (Task(scale="small"), "--data photos=FOLDER is missing"),
+        (Task(scale="tiny", data=("photo=x",)), "the names are photos, eval"),
+        (Task(scale="tiny", data=("photos=/no/where",)), "no such folder"),
+        (Task(scale="tiny", seeds=0), "--seeds is 0"),
+        (Task(scale="tiny", report_only=True), "holds no reproduction"),
+        (Task(scale="full"), "exactly one of --data gopro=FOLDER"),
     ],
 )
-def test_wrong_wishes(wish: Wish, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_wishes(task: Task, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PahsError, match=re.escape(message)):
-        reproduce(wish)
+        reproduce(task)
 
 
 def test_full_refuses_other_frame_counts_than_the_papers(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_full_refuses_other_frame_counts_than_the_papers(tmp_path: Path) -> None
             folder.mkdir(parents=True)
             Image.new("RGB", (32, 32)).save(folder / "000001.png")
     with pytest.raises(PahsError, match=r"train has 1 frames in 1 sequences, the paper's gopro has 2103"):
-        reproduce(Wish(scale="full", data=(f"gopro={tmp_path}",), out=tmp_path / "out"))
+        reproduce(Task(scale="full", data=(f"gopro={tmp_path}",), out=tmp_path / "out"))
 
 
 @pytest.mark.parametrize("name", ["gopro", "dvd", "reds"])
@@ -203,15 +203,15 @@ def test_small_goes_its_whole_length_with_photos(tmp_path: Path) -> None:
     }
     counts = {"steps": 2, "steps_on": 1, "curve": (1, 2), "clips": 2, "long_clips": 1, "long_scored": 1}
     scale = replace(SMALL, **sizes, **counts, long_frames=24)
-    wish = Wish(("BL",), "small", seeds=1, out=tmp_path / "out")
-    train(wish, scale, {"BL"}, {"photos": tmp_path / "photos"})
-    train(wish, scale, {"BL"}, {"photos": tmp_path / "photos"})
-    scores = json.loads((wish.out / "runs" / "BL" / "0" / "scores.json").read_text())
+    task = Task(("BL",), "small", seeds=1, out=tmp_path / "out")
+    train(task, scale, {"BL"}, {"photos": tmp_path / "photos"})
+    train(task, scale, {"BL"}, {"photos": tmp_path / "photos"})
+    scores = json.loads((task.out / "runs" / "BL" / "0" / "scores.json").read_text())
     assert scores["parameters"] == count(SMALL.base)
     assert {"future:23", "large-motion", "neighbour", "selection:backward"} <= set(scores["metrics"])
     (tmp_path / "photos" / "0.png").unlink()
     with pytest.raises(PahsError, match="other settings, data"):
-        train(wish, scale, {"BL"}, {"photos": tmp_path / "photos"})
+        train(task, scale, {"BL"}, {"photos": tmp_path / "photos"})
 
 
 def test_training_needs_neither_ffmpeg_nor_plots(tmp_path: Path) -> None:
@@ -229,5 +229,5 @@ def test_training_needs_neither_ffmpeg_nor_plots(tmp_path: Path) -> None:
         not (tmp_path / "figures").exists()
         and "matplotlib is missing" in (tmp_path / "report.md").read_text()
     )
-    reproduce(Wish(report_only=True, out=tmp_path))
+    reproduce(Task(report_only=True, out=tmp_path))
     assert (tmp_path / "figures" / "positions.png").exists()

@@ -78,7 +78,7 @@ def train(
     output: Annotated[
         Path | None, Parameter(alias="-o", help="Folder of the run. Default: runs/RECIPE.")
     ] = None,
-    resume: Annotated[bool, Parameter(negative="", help="Go on from the last checkpoint.")] = False,
+    resume: Annotated[bool, Parameter(negative="", help="Continue from the last checkpoint.")] = False,
 ) -> None:
     """Train a network by a recipe; the result is one weights file.
 

@@ -61,7 +61,7 @@ class Restorer:
         self.state: Tensors | None = None
 
     def _first_bands(self, width: int) -> int:
-        """Bands whose memory, on a CPU, fits beside that of the queue."""
+        """Bands whose memory, on a CPU, fits next to that of the queue."""
         bands, pixels = 1, self.height * width
         if self.max_bands == 1 or pixels < WORTH_BANDS:
             return bands
@@ -185,9 +185,11 @@ class Restorer:
                     raise
                 plan = self.plan.smaller(framewise, self.max_bands, self.may_offload or self.may_spool)
             if plan is None:
-                ways = "a smaller model, a smaller video"
-                ways += " or --device cpu" if torch.cuda.is_available() else " or more --memory"
-                raise PahsError(f"not enough memory for {size_text(self.shape)} frames; use {ways}") from None
+                advice = "a smaller model, a smaller video"
+                advice += " or --device cpu" if torch.cuda.is_available() else " or more --memory"
+                raise PahsError(
+                    f"not enough memory for {size_text(self.shape)} frames; use {advice}"
+                ) from None
             log.info("memory is short; continuing with %s", plan)
             with torch.inference_mode():
                 self._adopt(plan)

@@ -28,7 +28,7 @@ from pahs.networks.contract import Deblurrer
 FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 
 MOST = 16.0
-"""Frames are nominally in [0, 1], and some way beyond; far beyond are levels up to 255."""
+"""Frames are nominally in [0, 1], and a little beyond; levels up to 255 are far beyond."""
 AHEAD = {"cpu": 0, "cuda": 1}
 """Batches that are compared for scene cuts before they are needed: while the host waits for the answer, a GPU computes
 the batch before."""

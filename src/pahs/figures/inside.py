@@ -76,7 +76,7 @@ def attention(frames: Array, shares: Array, points: Array, path: Path) -> None:
     `shares` are (rows, columns) of tokens, `points` (frames, 2) the row and column of the asking token.
     """
     caption = (
-        "The red square asks: where in the memory of the last frame is what I need? Each share says how much a place "
+        "The red square asks: where in the memory of the last frame is what I need? Each share says how much a token "
         "gives to the answer, as a part of the largest. "
         f"Outlined: shares above {THRESHOLD}, which the paper draws."
     )
@@ -102,7 +102,7 @@ def attention(frames: Array, shares: Array, points: Array, path: Path) -> None:
 def selection(frames: Array, values: Array, path: Path) -> None:
     """A row for each frame: the frame, and S_Sel of its tokens."""
     caption = (
-        "S_Sel says for every place of the frame how much of what SNLA found in the memory is let through: 0 nothing, "
+        "S_Sel says for every token of the frame how much of what SNLA found in the memory is let through: 0 nothing, "
         "1 all. One colour everywhere means that the selection is a constant."
     )
     figure, axes = panels(len(frames), 2, frames[0].shape, caption)

@@ -104,5 +104,5 @@ def step(cell: Cell, f_B: Tensor, f_L: Tensor, h: Tensor) -> Look:
 def distances(grid: tuple[int, int], device: torch.device) -> Tensor:
     """(N, N): pixels of the frame between the middles of all tokens."""
     rows, columns = (torch.arange(n, device=device) for n in grid)
-    places = torch.cartesian_prod(rows, columns).float() * TOKEN
-    return torch.cdist(places, places)
+    positions = torch.cartesian_prod(rows, columns).float() * TOKEN
+    return torch.cdist(positions, positions)

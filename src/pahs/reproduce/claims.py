@@ -185,8 +185,8 @@ CLAIMS = (
         "C15",
         "PPRNN raises the selection S_Sel",
         tuple(
-            Contrast(f"B3 - B2, {way} cell", ((1, "B3", metric), (-1, "B2", metric)))
-            for way, metric in (("forward", "selection:forward"), ("backward", "selection:backward"))
+            Contrast(f"B3 - B2, {cell} cell", ((1, "B3", metric), (-1, "B2", metric)))
+            for cell, metric in (("forward", "selection:forward"), ("backward", "selection:backward"))
         ),
         unit="",
     ),

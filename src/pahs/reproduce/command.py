@@ -35,7 +35,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class Task:
     """What the user asks for."""
 
     labels: tuple[str, ...] = ()
@@ -52,25 +52,25 @@ class Wish:
     out: Path = Path("reproduction")
 
 
-def reproduce(wish: Wish) -> results.Results:
+def reproduce(task: Task) -> results.Results:
     """Train what is missing, as far as the minutes go, and write report.md, report.html and results.json."""
-    arms, folders = chosen_arms(wish.labels), data_folders(wish.data)
-    for name, value in (("--seeds", wish.seeds), ("--steps", wish.steps), ("--together", wish.together)):
+    arms, folders = chosen_arms(task.labels), data_folders(task.data)
+    for name, value in (("--seeds", task.seeds), ("--steps", task.steps), ("--together", task.together)):
         if value is not None and value < 1:
             raise PahsError(f"{name} is {value}; use 1 or more")
-    scale = chosen_scale(wish)
-    if wish.report_only:
-        if not (wish.out / RECORD).exists():
-            raise PahsError(f"{wish.out}: holds no reproduction; run it without --report-only first")
-    elif wish.scale == "full":
+    scale = chosen_scale(task)
+    if task.report_only:
+        if not (task.out / RECORD).exists():
+            raise PahsError(f"{task.out}: holds no reproduction; run it without --report-only first")
+    elif task.scale == "full":
         from pahs.reproduce.full import run_full
 
-        claim(wish)
-        run_full(arms, folders, wish.out, wish.seeds, wish.minutes)
+        claim(task)
+        run_full(arms, folders, task.out, task.seeds, task.minutes)
     else:
         assert scale is not None
-        train(wish, scale, arms, folders)
-    return write_report(wish.out)
+        train(task, scale, arms, folders)
+    return write_report(task.out)
 
 
 def chosen_arms(labels: Sequence[str]) -> set[str]:
@@ -101,16 +101,16 @@ def needed() -> dict[str, set[str]]:
     return needs | {CHEAP: set()}
 
 
-def chosen_scale(wish: Wish) -> Scale | None:
+def chosen_scale(task: Task) -> Scale | None:
     """The scale, with the steps that were asked for; None for full, whose trainings are recipes."""
-    scale = SCALES.get(wish.scale)
-    if scale is not None and wish.steps:
-        curve = tuple(sorted({*(s for s in scale.curve if s < wish.steps), wish.steps // 2 or 1, wish.steps}))
-        scale = replace(scale, steps=wish.steps, curve=curve)
+    scale = SCALES.get(task.scale)
+    if scale is not None and task.steps:
+        curve = tuple(sorted({*(s for s in scale.curve if s < task.steps), task.steps // 2 or 1, task.steps}))
+        scale = replace(scale, steps=task.steps, curve=curve)
     return scale
 
 
-def train(wish: Wish, scale: Scale, arms: set[str], folders: dict[str, Path]) -> None:
+def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) -> None:
     """The scales tiny and small."""
     import torch
 
@@ -118,30 +118,30 @@ def train(wish: Wish, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce.material import Material
     from pahs.reproduce.run import run, say
 
-    claim(wish)
+    claim(task)
     began = time.monotonic()
     material = Material(scale, folders.get("photos"), folders.get("eval"))
-    missing = run(material, units(arms, scale, wish.seeds), wish.out, wish.minutes, wish.together)
+    missing = run(material, units(arms, scale, task.seeds), task.out, task.minutes, task.together)
     if missing:
-        say(f"{missing} trainings are still to do: the same command goes on with them")
+        say(f"{missing} trainings are still to do: the same command continues with them")
         return
-    left = math.inf if wish.minutes is None else wish.minutes - (time.monotonic() - began) / 60
-    if scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(wish.out) is None:
+    left = math.inf if task.minutes is None else task.minutes - (time.monotonic() - began) / 60
+    if scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(task.out) is None:
         if left > cheap.MINUTES:
-            cheap.measure_speeds(wish.out)
+            cheap.measure_speeds(task.out)
         else:
             say("speeds are still to be measured: the same command does it")
 
 
-def claim(wish: Wish) -> None:
+def claim(task: Task) -> None:
     """Mark the folder as a reproduction of this scale; one of another scale is refused."""
-    path = wish.out / RECORD
+    path = task.out / RECORD
     if path.exists():
         before = json.loads(path.read_text())["scale"]
-        if before != wish.scale:
-            raise PahsError(f"{wish.out}: holds a reproduction at scale {before}; name another --output")
+        if before != task.scale:
+            raise PahsError(f"{task.out}: holds a reproduction at scale {before}; name another --output")
         return
-    write_json(path, {"scale": wish.scale})
+    write_json(path, {"scale": task.scale})
 
 
 def write_report(out: Path) -> results.Results:

@@ -155,29 +155,33 @@ def recurrences(scores: AllScores, path: Path) -> str:
 
 
 def distribution(scores: AllScores, path: Path) -> str:
-    ways = ("forward", "backward")
+    cells = ("forward", "backward")
     found = {
-        (arm, way): np.sum(
-            [r.histograms[way] for r in scores.get(arm, {}).values() if r.histograms and way in r.histograms],
+        (arm, cell): np.sum(
+            [
+                r.histograms[cell]
+                for r in scores.get(arm, {}).values()
+                if r.histograms and cell in r.histograms
+            ],
             0,
         )
         for arm in ("B2", "B3")
-        for way in ways
+        for cell in cells
     }
     if not all(np.size(x) > 1 for x in found.values()):
         return ""
     figure = new_figure(1, 2)
-    for axes, way in zip(figure.subplots(1, 2), ways, strict=True):
+    for axes, cell in zip(figure.subplots(1, 2), cells, strict=True):
         for arm, colour, name in (("B2", "tab:blue", "without PPRNN"), ("B3", "tab:red", "with PPRNN")):
-            counts = found[arm, way]
+            counts = found[arm, cell]
             edges = np.linspace(0, 1, len(counts) + 1)
             axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.55, color=colour, label=name)
-        axes.set(title=f"{way} cell", xlim=(0, 1), ylabel="share of all places")
+        axes.set(title=f"{cell} cell", xlim=(0, 1), ylabel="share of all tokens")
         axes.set_xlabel("S_Sel: 0 nothing let through, 1 all")
         axes.legend()
     save(figure, path)
     return (
-        "How much of what attention found is let through, over all places, clips and seeds. "
+        "How much of what attention found is let through, over all tokens, clips and seeds. "
         "A narrow peak means a constant."
     )
 
@@ -210,9 +214,9 @@ def of_arm(out: Path, arm: str, what: str, path: Path) -> str:
         )
     if what == "attention":
         inside.attention(frames, pictures, found["point"][:2], path)
-        return "Where in the hidden state the busiest place of the frame finds what it needs."
+        return "Where in the hidden state the busiest token of the frame finds what it needs."
     inside.selection(frames, pictures, path)
-    return "How much of the attended memory each place of the frame lets through."
+    return "How much of the attended memory each token of the frame lets through."
 
 
 def systems(out: Path, panels: Sequence[tuple[str, str]], path: Path) -> str:

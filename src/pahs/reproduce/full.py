@@ -72,7 +72,7 @@ def run_full(
         if store.finished(out, unit, fingerprint(unit, name)):
             continue
         if minutes is not None and time.monotonic() - began > 60 * minutes:
-            say("the time is over: the same command goes on")
+            say("the time is over: the same command continues")
             return
         network = load(str(trained(unit, name, root, folders.get("start"), out)), precision="fp32")
         keep(unit, network, test, fingerprint(unit, name), out)
@@ -141,7 +141,7 @@ def full_recipe(unit: Unit, name: Dataset, root: Path, start: Path | None) -> Re
 
 
 def trained(unit: Unit, name: Dataset, root: Path, start: Path | None, out: Path) -> Path:
-    """The weights of an arm; `continues` arms are those that they go on from: at this scale clips are long anyway."""
+    """The weights of an arm; `continues` arms are those that they continue: at this scale clips are long anyway."""
     if unit.arm.continues:
         return store.folder(out, Unit(ARMS[unit.arm.continues], unit.seed)) / store.WEIGHTS
     folder = out / "training" / unit.folder

@@ -168,12 +168,12 @@ def attention(model: PAHS, material: Material) -> tuple[Metrics, dict[str, tuple
     metrics: Metrics = {}
     histograms = {}
     reach: list[Tensor] = []
-    for way, steps in looks.items():
+    for cell, steps in looks.items():
         if steps[0].selection is not None:
             values = torch.stack([s.selection.float() for s in steps if s.selection is not None], 1)
-            metrics[f"selection:{way}"] = listed(values.mean((1, 2)))
-            metrics[f"selection:{way}:spread"] = listed(values.flatten(1).std(1))
-            histograms[way] = tuple(int(x) for x in values.flatten().cpu().histc(BINS, 0, 1).tolist())
+            metrics[f"selection:{cell}"] = listed(values.mean((1, 2)))
+            metrics[f"selection:{cell}:spread"] = listed(values.flatten(1).std(1))
+            histograms[cell] = tuple(int(x) for x in values.flatten().cpu().histc(BINS, 0, 1).tolist())
         far = distances(steps[0].grid, clip.device)
         for step in steps:
             shares = step.attention()

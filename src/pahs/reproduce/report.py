@@ -210,7 +210,7 @@ def _row(line: Line) -> tuple[str, ...]:
 
 def _layers() -> Iterator[str]:
     yield "## Layers\n"
-    yield "The paper's layer tables beside the network as it is built (c = 192, a frame of 64x96).\n"
+    yield "The paper's layer tables and the network as it is built (c = 192, a frame of 64x96).\n"
     for layers in layer_tables():
         yield f"### {layers.number}: {layers.title}\n\n`{layers.label}`\n"
         headings = "layer | kernel | stride | channels | scale | built | agrees"

@@ -1,7 +1,7 @@
 """Train arm by arm and seed by seed, and keep what was measured.
 
 A training is the unit of work: it is below 100 s at scale small, and its folder appears under its name only when it is
-whole. So a run can be stopped at any time, and goes on where it stopped with the same numbers.
+whole. So a run can be stopped at any time, and continues where it stopped with the same numbers.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def recorded(step: Step, batch: Inputs) -> Step:
 
 
 def started(unit: Unit, material: Material, out: Path) -> Deblurrer:
-    """The network with its first weights: drawn by name, or those of the arm that this one goes on from."""
+    """The network with its first weights: drawn by name, or those of the arm that this one continues."""
     model = make_model(recipe_of(unit, material.scale, material.folder))
     if unit.arm.continues:
         path = store.folder(out, Unit(ARMS[unit.arm.continues], unit.seed)) / store.WEIGHTS

@@ -1,7 +1,7 @@
 """What a training leaves on disk: `runs/ARM/SEED/`, under its name only when it is whole.
 
 scores.json           all numbers
-weights.safetensors   of the first seed, and of arms that others go on from (half precision)
+weights.safetensors   of the first seed, and of arms that others continue (half precision)
 pictures.npz          of the first seed: restored frames of the clips that the report shows, maps of its attention
 minutes.json          how long it took, which is no result
 """
@@ -43,7 +43,7 @@ def read_scores(path: Path) -> Scores:
             data["parameters"],
             {name: tuple(values) for name, values in data["metrics"].items()},
             tuple(data["positions"]),
-            {way: tuple(counts) for way, counts in (data["histograms"] or {}).items()},
+            {cell: tuple(counts) for cell, counts in (data["histograms"] or {}).items()},
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PahsError(

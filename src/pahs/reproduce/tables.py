@@ -72,9 +72,9 @@ def _rows(names: tuple[tuple[str, str], ...], column: str = "psnr", ssim: str = 
 
 def _both_ways() -> Iterator[Row]:
     names = ("neither module", "PPRNN only", "SNLA only", "both modules")
-    for letter, way in (("U", "uni"), ("B", "bi")):
+    for letter, kind in (("U", "uni"), ("B", "bi")):
         for number, name in enumerate(names):
-            yield Row(f"{way}: {name}", f"{letter}{number}", PSNR, number, f"{way}_psnr", f"{way}_ssim")
+            yield Row(f"{kind}: {name}", f"{letter}{number}", PSNR, number, f"{kind}_psnr", f"{kind}_ssim")
 
 
 def _plugged() -> Iterator[Row]:

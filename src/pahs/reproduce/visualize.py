@@ -1,7 +1,7 @@
 """`pahs visualize`: the paper's pictures for a video of one's own.
 
 features.png    what the network holds at one frame: the frame's feature, and the hidden state in its stages
-selection.png   how much of what attention found each place lets through
+selection.png   how much of what attention found each token lets through
 attention.png   where one point of the frame finds what it needs
 comparison.png, comparison.mp4    the blurry frames beside what each model makes of them
 """
@@ -131,7 +131,7 @@ def draw_inside(
         files.append((out / "attention.png", "where one point finds what it needs"))
         inside.attention(frame, found["attention"], found["point"], files[-1][0])
     if "selection" in found:
-        files.append((out / "selection.png", "how much of it each place lets through"))
+        files.append((out / "selection.png", "how much of it each token lets through"))
         inside.selection(frame, found["selection"], files[-1][0])
     else:
         notes.append(f"{name} has no selection: selection.png is not drawn")

@@ -79,7 +79,7 @@ def _limit_process(gib: float) -> None:
 
 @contextmanager
 def limited_memory(device: torch.device, gib: float | None) -> Iterator[None]:
-    """`limit_memory` for one job, if there is a limit. A process that goes on gets back what it had."""
+    """`limit_memory` for one job, if there is a limit. A process that continues gets back what it had."""
     if gib is None or device.type == "cuda" or sys.platform != "linux":
         if gib is not None:
             limit_memory(device, gib)
