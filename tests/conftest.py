@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from pahs.benchmarks.conditions import tf32
 from pahs.runtime.precision import remember
 
 settings.register_profile(
@@ -30,3 +32,10 @@ remember("bfloat16", 1.0)
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def plain_float32() -> Iterator[None]:
+    """TF32 is a precision of its own; where a test asks for this, float32 means float32 on a GPU too."""
+    with tf32(False):
+        yield

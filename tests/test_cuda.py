@@ -29,16 +29,10 @@ from pahs.runtime.device import limit_memory
 from pahs.runtime.load import load
 from pahs.video import PixelLayout, apply_change, to_rgb
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-
-
-@pytest.fixture(autouse=True)
-def plain_float32() -> Iterator[None]:
-    """TF32 is a precision of its own; here float32 means float32."""
-    allowed = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = allowed
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.usefixtures("plain_float32"),
+]
 
 
 def clip(frames: int, height: int, width: int) -> Tensor:

@@ -22,16 +22,10 @@ from pahs.training.sources import Share, open_photos, open_source
 from pahs.training.step import EagerStep, Objective
 from pahs.training.update import Update
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
-
-
-@pytest.fixture(autouse=True)
-def plain_float32() -> Iterator[None]:
-    """TF32 is a precision of its own; here float32 means float32."""
-    allowed = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    yield
-    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = allowed
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+    pytest.mark.usefixtures("plain_float32"),
+]
 
 
 OPTIM = OptimSection(name="adamw", lr=1e-3, clip=1.0, ema=0.9)
