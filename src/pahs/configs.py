@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -49,15 +50,11 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        failures = []
-        for choice in arguments:
-            if choice is type(None):
-                continue
-            try:
+        *others, last = (choice for choice in arguments if choice is not type(None))
+        for choice in others:
+            with suppress(ValueError):
                 return convert(choice, value, where)
-            except ValueError as error:
-                failures.append(str(error))
-        raise ValueError(failures[-1] if failures else f"{where} cannot be {value!r}")
+        return convert(last, value, where)
     if origin is tuple and isinstance(value, list | tuple):
         if len(arguments) == 2 and arguments[1] is Ellipsis:
             return tuple(convert(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
