@@ -13,6 +13,8 @@ changed nothing the samples come back bit for bit, whatever the chroma format, r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -69,7 +71,7 @@ def rgb_of(samples: Samples, pixels: PixelLayout) -> Tensor:
     middle = 2 ** (pixels.depth - 1)
     chroma = torch.stack([_float(x) for x in samples[1:]], -3).sub_(middle).div_(chroma_scale)
     height, width = y.shape[-2:]
-    cb, cr = _upsample(chroma, pixels)[..., :height, :width].unbind(-3)
+    cb, cr = _resampled(chroma, pixels, _double)[..., :height, :width].unbind(-3)
     kr, kb = pixels.luma_weights
     kg = 1 - kr - kb
     rgb = y.new_empty((*y.shape[:-2], 3, height, width))
@@ -95,7 +97,7 @@ def change(samples: Samples, rgb_in: Tensor, rgb_out: Tensor, pixels: PixelLayou
         changes = [y * luma_scale]
         if pixels.family != "gray":
             chroma = torch.stack(((blue - y) / (2 * (1 - kb)), (red - y) / (2 * (1 - kr))), -3)
-            changes.extend((_downsample(chroma, pixels) * chroma_scale).unbind(-3))
+            changes.extend((_resampled(chroma, pixels, _halve) * chroma_scale).unbind(-3))
     return tuple(_add(x, c, pixels.depth) for x, c in zip(samples, changes, strict=True))
 
 
@@ -118,17 +120,20 @@ def _add(samples: Tensor, change: Tensor, depth: int) -> Tensor:
     return total.to(torch.uint8) if depth == 8 else total.int().to(torch.int16)
 
 
-def _upsample(chroma: Tensor, pixels: PixelLayout) -> Tensor:
-    """(..., 2, h, w) chroma -> luma resolution, linearly; rows lie between luma rows, columns as the layout says."""
+def _resampled(
+    chroma: Tensor, pixels: PixelLayout, along: Callable[[Tensor, int, ChromaSite], Tensor]
+) -> Tensor:
+    """(..., 2, h, w) brought `along` each subsampled axis; rows lie between luma rows, columns as the layout says."""
     vertical, horizontal = pixels.subsampling
     if vertical == 2:
-        chroma = _double(chroma, -2, "center")
+        chroma = along(chroma, -2, "center")
     if horizontal == 2:
-        chroma = _double(chroma, -1, pixels.chroma_site)
+        chroma = along(chroma, -1, pixels.chroma_site)
     return chroma
 
 
 def _double(x: Tensor, dim: int, site: ChromaSite) -> Tensor:
+    """Chroma at luma resolution along one axis, linearly."""
     dim, count = x.ndim + dim, x.shape[dim]
     before = torch.cat((x.narrow(dim, 0, 1), x.narrow(dim, 0, count - 1)), dim)
     after = torch.cat((x.narrow(dim, 1, count - 1), x.narrow(dim, count - 1, 1)), dim)
@@ -136,17 +141,8 @@ def _double(x: Tensor, dim: int, site: ChromaSite) -> Tensor:
     return torch.stack((even, odd), dim + 1).flatten(dim, dim + 1)
 
 
-def _downsample(change: Tensor, pixels: PixelLayout) -> Tensor:
-    """(..., 2, H, W) at luma resolution -> the chroma planes' size, each sample the mean of what it covers."""
-    vertical, horizontal = pixels.subsampling
-    if vertical == 2:
-        change = _halve(change, -2, "center")
-    if horizontal == 2:
-        change = _halve(change, -1, pixels.chroma_site)
-    return change
-
-
 def _halve(x: Tensor, dim: int, site: ChromaSite) -> Tensor:
+    """The chroma planes' resolution along one axis, each sample the mean of what it covers."""
     if x.shape[dim] % 2:
         x = torch.cat((x, x.narrow(dim, x.shape[dim] - 1, 1)), dim)
     even, odd = (x[..., ::2, :], x[..., 1::2, :]) if dim == -2 else (x[..., ::2], x[..., 1::2])

@@ -134,10 +134,10 @@ class ComparedSink(FrameSink):
         self.result.put(clone(item))  # a muxer changes the packet that it takes
         self.comparison.put(item)
 
-    def close(self) -> None:
+    def _finish(self) -> None:
         self.comparison.close()
         self.result.close()
 
-    def abort(self) -> None:
+    def _discard(self) -> None:
         self.result.abort()
         self.comparison.abort()

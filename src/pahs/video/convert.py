@@ -72,10 +72,10 @@ class AsImages(FrameSink):
         if isinstance(item, tuple):  # a packet of sound has no place here
             self.images.put(item)
 
-    def close(self) -> None:
+    def _finish(self) -> None:
         self.images.close()
 
-    def abort(self) -> None:
+    def _discard(self) -> None:
         self.images.abort()
 
 
@@ -94,10 +94,10 @@ class AsVideo(FrameSink):
     def put(self, item: Any) -> None:
         self.video.put(item)
 
-    def close(self) -> None:
+    def _finish(self) -> None:
         self.video.close()
 
-    def abort(self) -> None:
+    def _discard(self) -> None:
         self.video.abort()
 
 

@@ -175,13 +175,31 @@ class FrameSink(ABC):
     def put(self, item: Any) -> None:
         """Write a prepared frame, or take over a packet of another stream of the source, unchanged."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """Finish and put the result under its final name."""
+    _ended = False
 
     @abstractmethod
+    def _finish(self) -> None:
+        """Complete the result and give it its name."""
+
+    @abstractmethod
+    def _discard(self) -> None:
+        """Remove everything written so far."""
+
+    def close(self) -> None:
+        """Finish and put the result under its final name."""
+        if not self._ended:
+            try:
+                self._finish()
+            except BaseException:
+                self.abort()
+                raise
+            self._ended = True
+
     def abort(self) -> None:
         """Remove everything written so far; harmless after `close`."""
+        if not self._ended:
+            self._ended = True
+            self._discard()
 
     def write(self, frame: Frame) -> None:
         """Write one frame, at its own presentation time."""

@@ -151,7 +151,6 @@ class ImageFolderWriter(FrameSink):
         self.path = Path(path)
         self.warnings: list[str] = []
         self._info = info
-        self._finished = False
         try:
             self._partial = Partial(self.path)
             self._partial.path.mkdir()
@@ -179,10 +178,8 @@ class ImageFolderWriter(FrameSink):
                 f"{self.path}: cannot be written ({error.strerror}); free space or move it"
             ) from None
 
-    def close(self) -> None:
+    def _finish(self) -> None:
         """Give the folder its name; into one that exists, move the files, replacing those of the same name."""
-        if self._finished:
-            return
         try:
             if self.path.exists():
                 for file in sorted(self._partial.path.iterdir()):
@@ -190,15 +187,8 @@ class ImageFolderWriter(FrameSink):
                 self._partial.discard()
             else:
                 self._partial.finish()
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, OSError):
-                raise PahsError(f"{self.path}: cannot be written ({error.strerror})") from None
-            raise
-        self._finished = True
+        except OSError as error:
+            raise PahsError(f"{self.path}: cannot be written ({error.strerror})") from None
 
-    def abort(self) -> None:
-        if self._finished:
-            return
-        self._finished = True
+    def _discard(self) -> None:
         self._partial.discard()

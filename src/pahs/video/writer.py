@@ -27,7 +27,6 @@ class VideoWriter(FrameSink):
         source: VideoReader | None = None,
     ) -> None:
         self.path = Path(path)
-        self._finished = False
         with user_errors(self.path):
             self._partial = Partial(self.path)
         try:
@@ -50,24 +49,12 @@ class VideoWriter(FrameSink):
         else:
             self._output.copy(item)
 
-    def close(self) -> None:
-        """Finish the file and give it its final name."""
-        if self._finished:
-            return
-        try:
-            self._output.finish()
-            with user_errors(self.path):
-                self._partial.finish()
-        except BaseException:
-            self.abort()
-            raise
-        self._finished = True
+    def _finish(self) -> None:
+        self._output.finish()
+        with user_errors(self.path):
+            self._partial.finish()
 
-    def abort(self) -> None:
-        """Remove the unfinished file."""
-        if self._finished:
-            return
-        self._finished = True
+    def _discard(self) -> None:
         # Removed first: closing would otherwise take the time to finish a file that nobody wants.
         remove(self._partial.path)
         self._output.abandon()
