@@ -30,6 +30,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "engine": (*SMALL, "kernels", "networks"),
     "runtime": (*SMALL, "networks", "engine"),
     "deblur": (*SMALL, "networks", "engine", "runtime", "video"),
+    "vapoursynth": (*SMALL, "networks", "engine", "runtime"),
     "inspect": (*SMALL, "networks", "runtime", "video", "deblur"),
     # photos, videos, datasets -> training -> weights -> evaluation -> report
     "evaluation": (*SMALL, "networks", "engine", "data.layouts"),
