@@ -7,6 +7,7 @@
 # make test-container  the CPU image of the Dockerfile, built with buildah, and pahs demo in it
 # make test-web        install chromium (Debian, Ubuntu), then test the web page in it
 # make test-web-hard   kill servers and workers, hundreds of jobs, a huge upload: some minutes
+# make site            the documents as a site in build/site, which loads nothing from another host
 # make web-pictures    pictures of the page in all its states, and docs/images/web.png
 PYTHON ?= python3
 VENV ?= .venv
@@ -17,7 +18,7 @@ BUILDAH ?= buildah
 IMAGE ?= pahs
 
 .PHONY: demo test test-web test-web-hard web-pictures browser lint types tests format clean
-.PHONY: dist test-wheel test-tools release-check container container-cuda test-container container-base
+.PHONY: site dist test-wheel test-tools release-check container container-cuda test-container container-base
 
 demo: $(VENV)/.installed
 	$(BIN)/pahs demo -o demo
@@ -25,8 +26,8 @@ demo: $(VENV)/.installed
 test: lint types tests test-wheel
 
 lint: $(VENV)/.installed-dev
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
@@ -46,6 +47,10 @@ web-pictures: $(VENV)/.installed-dev browser
 
 browser:
 	command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q chromium; }
+
+site: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open build/site/index.html; to search in it: $(BIN)/python -m http.server -d build/site"
 
 dist: $(VENV)/.installed-dev
 	rm -rf dist
@@ -79,8 +84,8 @@ container-base:
 	$(BUILDAH) commit --quiet $$name docker.io/library/debian:bookworm-slim
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests examples
+	$(BIN)/ruff format src tests examples
 
 clean:
 	rm -rf $(VENV) build dist demo .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis
