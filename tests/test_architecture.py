@@ -34,6 +34,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "inspect": (*SMALL, "networks", "runtime", "video", "deblur"),
     # photos, videos, datasets -> training -> weights -> evaluation -> report
     "evaluation": (*SMALL, "networks", "engine", "data.layouts"),
+    "training.footage": (*SMALL, "data", "video"),
     "training": (*SMALL, "networks", "kernels.training", "engine", "runtime", "data", "evaluation.metrics"),
     # Measurements, and the pictures that are drawn of them. They may look into every room.
     "benchmarks": (*SMALL, "networks", "engine", "runtime", "video", "deblur", "evaluation", "training"),
@@ -41,7 +42,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     # What users import.
     "version": (*SMALL, "engine", "runtime", "deblur"),
     # One file for each command.
-    "synthesize": (*SMALL, "data", "video"),
+    "synthesize": (*SMALL, "data", "video", "training.footage"),
     "train": (*SMALL, "training"),
     "evaluate": (*SMALL, "data", "networks", "engine", "runtime", "evaluation", "version"),
     "bench": (*SMALL, "networks", "runtime", "benchmarks", "figures"),

@@ -16,11 +16,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pahs.data.camera import CameraResponse, finish
 from pahs.data.gamma import linear_to_srgb, srgb_to_linear, to_display, to_light
 from pahs.data.motion import AXES, WAVES, exposure_times, homographies, paths, sampling_grid
 from pahs.data.outlines import OUTLINE_DRAWS, TEAR, outlines
 from pahs.data.photos import PhotoPool
-from pahs.data.synthesis import CameraResponse, Layers, PhotoSource, expose, finish
+from pahs.data.synthesis import Layers, PhotoSource, expose
 from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
 

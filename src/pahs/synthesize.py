@@ -18,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pahs.data.from_video import VideoBlurConfig, expose_video
@@ -28,8 +27,8 @@ from pahs.data.synthesis import PhotoSource
 from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
 from pahs.files import remove, remove_unfinished, write_text
-from pahs.levels import to_levels
 from pahs.progress import Advance, bar
+from pahs.training.footage import open_frames
 
 log = logging.getLogger(__name__)
 
@@ -228,30 +227,11 @@ def _spans(frames: Iterator[Tensor], length: int) -> Iterator[list[Tensor]]:
 def _open_frames(path: Path, short_side: int, folder_rate: float | None) -> tuple[float, Iterator[Tensor]]:
     """Frames per second and the frames, (3, H, W) uint8, of a video file or a folder of numbered images."""
     if path.is_dir():
-        from pahs.data.layouts import read_image
-        from pahs.video.images import images_in
+        return folder_rate or 0.0, open_frames(path, short_side)
 
-        pictures = (torch.from_numpy(read_image(file)).permute(2, 0, 1) for file in images_in(path))
-        return folder_rate or 0.0, (_fit(picture.float() / 255, short_side) for picture in pictures)
+    from pahs.video import probe
 
-    from pahs.video import VideoReader, probe, to_rgb
-
-    info = probe(path)
-
-    def decoded() -> Iterator[Tensor]:
-        with VideoReader(path) as reader:
-            for frame in reader:
-                yield _fit(to_rgb(frame.planes, reader.info.pixels), short_side)
-
-    return float(info.rate), decoded()
-
-
-def _fit(frame: Tensor, short_side: int) -> Tensor:
-    scale = short_side / min(frame.shape[-2:])
-    if scale < 1:
-        size = [max(1, round(side * scale)) for side in frame.shape[-2:]]
-        frame = F.interpolate(frame[None], size=size, mode="bilinear", antialias=True, align_corners=False)[0]
-    return to_levels(frame)
+    return float(probe(path).rate), open_frames(path, short_side)
 
 
 def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[list[Path], list[Path]]:

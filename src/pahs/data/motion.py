@@ -27,11 +27,21 @@ def constant(values: tuple[float, ...], device: torch.device, dtype: torch.dtype
     return torch.tensor(values, device=device, dtype=dtype)
 
 
-def exposure_times(frames: int, sub_frames: int, duty: Tensor) -> Tensor:
-    """(B,) share of the interval with open shutter -> (B, T, S) times in frames; the middle one is the frame's."""
-    within = (torch.arange(sub_frames, device=duty.device) + 0.5) / sub_frames - 0.5
+def exposure_times(frames: int, sub_frames: int, duty: Tensor, count: Tensor | None = None) -> Tensor:
+    """(B,) share of the interval with open shutter -> (B, T, S) times in frames; the middle one is the frame's.
+
+    count  (B,) odd number of moments of each clip, evenly over its exposure; those beyond it lie outside
+    """
+    slots = torch.arange(sub_frames, device=duty.device, dtype=duty.dtype) - sub_frames // 2
+    within = slots / (sub_frames if count is None else count[:, None])
     start = torch.arange(frames, device=duty.device, dtype=duty.dtype)
-    return start[:, None] + duty[:, None, None] * within
+    return start[:, None] + (duty[:, None] * within)[:, None]
+
+
+def exposure_weights(sub_frames: int, count: Tensor) -> Tensor:
+    """(B, S): what each moment counts in the average, when only `count` (B,) of them lie within the exposure."""
+    slots = torch.arange(sub_frames, device=count.device) - sub_frames // 2
+    return (slots.abs() <= count[:, None] // 2) / count[:, None]
 
 
 def paths(

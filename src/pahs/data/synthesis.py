@@ -22,12 +22,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pahs.data.degrade import add_noise, compress
-from pahs.data.gamma import to_display, to_light
-from pahs.data.motion import AXES, WAVES, constant, exposure_times, homographies, paths, sampling_grid
+from pahs.data.camera import CameraResponse, between, between_logs, draw_response, finish
+from pahs.data.gamma import to_light
+from pahs.data.motion import (
+    AXES,
+    WAVES,
+    constant,
+    exposure_times,
+    exposure_weights,
+    homographies,
+    paths,
+    sampling_grid,
+)
 from pahs.data.outlines import OUTLINE_DRAWS, TEAR, outlines
 from pahs.data.photos import LEVEL_RATIO, PhotoPool
-from pahs.data.synthesis_config import Range, SynthesisConfig
+from pahs.data.synthesis_config import SynthesisConfig
 from pahs.errors import PahsError
 
 OVERSAMPLING = 2
@@ -48,25 +57,11 @@ class Layers:
     """(B, L, 4, h, w) light times opacity, and opacity; later ones lie in front."""
     matrices: Tensor
     """(B, 1 + L, T, S, 3, 3) from frame pixels to texture pixels, both counted from the middle."""
+    weights: Tensor | None = None
+    """(B, S) of each moment in the average; None: all alike."""
 
 
-@dataclass(frozen=True)
-class CameraResponse:
-    """How a camera stores the light of a batch of clips."""
-
-    gamma: Tensor
-    """(B,) curve of each clip: 1 averages stored values, 0 is sRGB."""
-    shot: Tensor
-    """(B,) noise variance per light."""
-    read: Tensor
-    """(B,) noise deviation in the dark."""
-    normal: Tensor
-    """(B, T, 3, H, W) standard normal, the noise to be scaled."""
-    quality: Tensor
-    """(B,) of the codec; 0 for none."""
-
-
-ClipDraws = namedtuple("ClipDraws", "duty still gamma srgb linear highlight gain noisy coded objects")
+ClipDraws = namedtuple("ClipDraws", "duty open count still highlight gain objects")
 """Uniform random numbers, each (B,), for what all layers of a clip share."""
 LayerDraws = namedtuple(
     "LayerDraws",
@@ -103,9 +98,11 @@ class PhotoSource:
         H, W, B, L = c.height, c.width, size, c.objects[1]
         clip = ClipDraws(*self._uniform(B, len(ClipDraws._fields)).unbind(-1))
         layer = LayerDraws(*self._uniform(B, 1 + L, len(LayerDraws._fields)).unbind(-1))
-        times = exposure_times(c.frames, c.sub_frames, _between(clip.duty.sqrt(), c.duty))
+        duty = between(clip.duty.sqrt(), c.duty).masked_fill(clip.open < c.open_share, 1)
+        count = _odd(clip.count, c.fewest_sub_frames, c.sub_frames) if c.fewest_sub_frames else None
+        times = exposure_times(c.frames, c.sub_frames, duty, count)
 
-        scale = _between_logs(layer.scale, c.scale)
+        scale = between_logs(layer.scale, c.scale)
         level = (scale.log() / math.log(LEVEL_RATIO)).round().long().clamp(0, len(self.pool.scales) - 1)
         pitch = self.pool.scales[level] / scale
         matrices = homographies(
@@ -116,11 +113,9 @@ class PhotoSource:
             W,
         )
 
-        gamma = _between(clip.gamma, c.gamma)
-        gamma = gamma.masked_fill(clip.srgb < c.srgb_share, 0).masked_fill(clip.linear >= c.linear_share, 1)
-        gain = _between(clip.gain, c.highlight_gain) * (clip.highlight < c.highlight_share)
-        noisy = clip.noisy < c.noise_share
-        shot, read = self._uniform(B, 2).unbind(-1)
+        response = draw_response(c, B, self.generator)
+        gamma = response.gamma
+        gain = between(clip.gain, c.highlight_gain) * (clip.highlight < c.highlight_share)
 
         # The texture covers the camera's travel up to a limit; beyond it, and beyond a photo's edge, it is mirrored.
         travel = min(c.speed[1] * c.frames / 2, 0.6 * max(H, W))
@@ -134,20 +129,15 @@ class PhotoSource:
             colour = self._textures(front, level[:, 1:], pitch[:, 1:], (reach, reach), gamma, gain)
             opacity = self._opacities(pitch[:, 1:], reach, clip.objects)
             objects = torch.cat([colour * opacity, opacity], 2)
-        return Layers(background, objects, matrices), CameraResponse(
-            gamma=gamma,
-            shot=_between_logs(shot, c.shot_noise) * noisy,
-            read=_between_logs(read, c.read_noise) * noisy,
-            normal=torch.randn(B, c.frames, 3, H, W, generator=self.generator, device=self.pool.device),
-            quality=_between(self._uniform(B), c.codec_quality) * (clip.coded < c.codec_share),
-        )
+        weights = None if count is None else exposure_weights(c.sub_frames, count)
+        return Layers(background, objects, matrices, weights), response
 
     def _poses(self, times: Tensor, layer: LayerDraws, still: Tensor) -> Tensor:
         """(B, 1 + L, 6, T, S): the camera's path, then each object's as seen by that camera."""
         c = self.config
         B, layers = layer.speed.shape
         speed = torch.cat(
-            [_between_logs(layer.speed[:, :1], c.speed), _between_logs(layer.speed[:, 1:], c.object_speed)], 1
+            [between_logs(layer.speed[:, :1], c.speed), between_logs(layer.speed[:, 1:], c.object_speed)], 1
         )
         others = torch.stack(
             [
@@ -162,13 +152,13 @@ class PhotoSource:
         own = paths(
             times,
             rates,
-            _between(layer.shake, c.shake),
-            _between_logs(self._uniform(B, layers, WAVES), c.frequency),
+            between(layer.shake, c.shake),
+            between_logs(self._uniform(B, layers, WAVES), c.frequency),
             torch.randn(B, layers, AXES, 1 + WAVES, generator=self.generator, device=times.device),
             self._uniform(B, layers, AXES, WAVES),
         )
         camera, objects = own[:, :1], own[:, 1:]
-        parallax = _between(layer.parallax[:, 1:], c.parallax) * (layer.followed[:, 1:] >= c.followed_share)
+        parallax = between(layer.parallax[:, 1:], c.parallax) * (layer.followed[:, 1:] >= c.followed_share)
         start = torch.stack([layer.start_right, layer.start_down], -1)[:, 1:] - 0.5
         start = start * constant((c.width, c.height), times.device, times.dtype)
         carried = camera[:, :, :2] * parallax[..., None, None, None] + start[..., None, None]
@@ -206,9 +196,9 @@ class PhotoSource:
             detail = each.diff(dim=-1).abs().mean((2, 3, 4))
             crops = each[torch.arange(B * L, device=pitch.device), detail.argmax(1)]
         crops = F.interpolate(crops, scale_factor=OVERSAMPLING, mode="bicubic", align_corners=False)
-        contrast = _between(layer.contrast.flatten(), c.contrast)[:, None]
+        contrast = between(layer.contrast.flatten(), c.contrast)[:, None]
         tint = torch.stack([layer.red, layer.green, layer.blue], -1).flatten(0, 1)
-        factor = _between(layer.brightness.flatten(), c.brightness)[:, None] * (1 + c.tint * (2 * tint - 1))
+        factor = between(layer.brightness.flatten(), c.brightness)[:, None] * (1 + c.tint * (2 * tint - 1))
         shade = (factor * contrast)[..., None, None]
         shift = (factor * (0.5 - 0.5 * contrast))[..., None, None]
         seen = torch.addcmul(shift, crops, shade).clamp_(0, 1).view(B, L, *crops.shape[1:])
@@ -219,7 +209,7 @@ class PhotoSource:
         """Opacity (B, L, 1, h, w) of each object; those beyond the clip's number are empty."""
         c = self.config
         B, L = pitch.shape
-        radius = _between_logs(self._uniform(B * L), c.object_size) * max(c.height, c.width)
+        radius = between_logs(self._uniform(B * L), c.object_size) * max(c.height, c.width)
         opacity = outlines(
             self._uniform(B * L, OUTLINE_DRAWS),
             torch.randn(B * L, 1, TEAR, TEAR, generator=self.generator, device=pitch.device),
@@ -247,20 +237,12 @@ def expose(layers: Layers, height: int, width: int) -> tuple[Tensor, Tensor]:
         for layer in range(layers.objects.shape[1]):
             front = _sample(layers.objects[:, layer], matrices[:, 1 + layer], height, width, "zeros")
             light.addcmul_(front[:, :, :, 3:], light, value=-1).add_(front[:, :, :, :3])
-        averages.append(light.mean(2))
-        middles.append(light[:, :, S // 2])
+        middles.append(light[:, :, S // 2].clone())
+        if layers.weights is None:
+            averages.append(light.mean(2))
+        else:
+            averages.append(light.mul_(layers.weights[:, None, :, None, None, None]).sum(2))
     return torch.cat(averages, 1), torch.cat(middles, 1)
-
-
-def finish(response: CameraResponse, average: Tensor, middle: Tensor) -> tuple[Tensor, Tensor]:
-    """Light -> what the file holds: (blurry, sharp). Only the blurry frames are noisy and compressed."""
-    clip = (slice(None), None, None, None, None)
-    gamma = response.gamma[clip]
-    noisy = add_noise(average.clamp(0, 1), response.shot[clip], response.read[clip], response.normal)
-    blurry, sharp = to_display(noisy, gamma), to_display(middle, gamma)
-    quality = response.quality[:, None].expand(blurry.shape[:2]).flatten()
-    coded = compress(blurry.flatten(0, 1), quality.clamp_min(1)).view_as(blurry)
-    return torch.where(response.quality[clip] > 0, coded, blurry), sharp
 
 
 def _sample(texture: Tensor, matrices: Tensor, height: int, width: int, padding: str) -> Tensor:
@@ -273,12 +255,8 @@ def _sample(texture: Tensor, matrices: Tensor, height: int, width: int, padding:
     return drawn.view(B, -1, T, S, height, width).permute(0, 2, 3, 1, 4, 5)
 
 
-def _between(u: Tensor, limits: Range) -> Tensor:
-    return limits[0] + (limits[1] - limits[0]) * u
-
-
-def _between_logs(u: Tensor, limits: Range) -> Tensor:
-    return limits[0] * torch.exp(math.log(limits[1] / limits[0]) * u)
+def _odd(u: Tensor, fewest: int, most: int) -> Tensor:
+    return fewest + 2 * (u * ((most - fewest) // 2 + 1)).long()
 
 
 def _slants(amount: Tensor, angle: Tensor, limit: float) -> Tensor:

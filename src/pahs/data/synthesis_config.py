@@ -21,9 +21,14 @@ class SynthesisConfig:
     """Width of a frame."""
     sub_frames: int = 15
     """Moments averaged per exposure; odd, so that the middle one is the sharp frame."""
+    fewest_sub_frames: int = 0
+    """Fewest moments of a clip, odd, when the number varies from clip to clip up to `sub_frames`: where few frames of
+    a fast camera were averaged, fast motion leaves separate copies. 0: always `sub_frames`."""
 
     duty: Range = (0.3, 1.0)
     """Share of the frame interval during which the shutter is open, drawn more often near the upper end."""
+    open_share: float = 0.0
+    """Share of clips whose shutter never closes, like those of datasets averaged from every frame of a fast camera."""
     speed: Range = (2.0, 40.0)
     """Root mean square speed of the camera's picture per frame, drawn evenly in the logarithm."""
     still_share: float = 0.08
@@ -108,6 +113,13 @@ class SynthesisConfig:
             raise PahsError(f"synthesis height and width: must be at least 8, got {self.height}x{self.width}")
         if self.sub_frames % 2 == 0:
             raise PahsError(f"synthesis sub_frames: must be odd, got {self.sub_frames}")
+        if self.fewest_sub_frames and not (
+            self.fewest_sub_frames % 2 and self.fewest_sub_frames <= self.sub_frames
+        ):
+            raise PahsError(
+                f"synthesis fewest_sub_frames: must be odd and at most sub_frames = {self.sub_frames}, "
+                f"got {self.fewest_sub_frames}"
+            )
         if self.duty[1] > 1 or self.shake[1] > 1:
             raise PahsError(f"synthesis duty and shake: must not exceed 1, got {self.duty} and {self.shake}")
         if self.object_size[1] > 0.5:

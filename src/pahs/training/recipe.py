@@ -11,6 +11,7 @@ from typing import Literal
 
 from pahs.choices import AnyLayout, Device, Kind, Split
 from pahs.configs import at_least
+from pahs.data.footage import FootageConfig
 from pahs.data.synthesis_config import SynthesisConfig
 from pahs.networks import PRESETS, ModelConfig
 from pahs.training.losses import LossKind
@@ -59,6 +60,8 @@ class DataSection:
     """Pictures drawn when kind is generated."""
     synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
     """How photos are moved and blurred; `frames` and `size` above replace its own."""
+    footage: FootageConfig = field(default_factory=FootageConfig)
+    """Sharp videos whose own motion is averaged, for a share of the clips; for photos and generated pictures."""
 
     def __post_init__(self) -> None:
         need(self.frames >= 2, f"data.frames is {self.frames}; a recurrence needs 2 or more")
@@ -68,6 +71,10 @@ class DataSection:
         need(
             self.kind == "generated" or self.root != "",
             f'data.root is missing; data.kind = "{self.kind}" needs it',
+        )
+        need(
+            self.kind != "dataset" or self.footage.root == "",
+            'data.footage.root is set, but data.kind = "dataset" has its own videos; leave it out',
         )
         # The values are replaced here, not where they are used, so that a saved recipe shows what was trained with.
         shown = replace(self.synthesis, frames=self.frames, height=self.size, width=self.size)

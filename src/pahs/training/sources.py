@@ -7,7 +7,7 @@ source stands. With several processes, each makes its own part of the same batch
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pahs.data.crops import CropDataset
+from pahs.data.footage import FootageSource, Take
 from pahs.data.layouts import open_dataset
 from pahs.data.photos import PhotoPool
 from pahs.data.synthesis import PhotoSource
 from pahs.errors import PahsError
+from pahs.training.footage import open_footage
 from pahs.training.recipe import DataSection, Recipe
 from pahs.training.textures import draw_textures
 
@@ -55,19 +57,23 @@ class Source(Protocol):
 
 
 class SynthesisSource:
-    """Moves and blurs photos on the device that holds them."""
+    """Moves and blurs photos, and averages sharp video, on the device that holds them."""
 
     steps_per_epoch = 0
 
-    def __init__(self, photos: PhotoPool, data: DataSection, batch: int, share: Share) -> None:
+    def __init__(
+        self, photos: PhotoPool, data: DataSection, batch: int, share: Share, footage: Sequence[Take] = ()
+    ) -> None:
         streams = data.streams or share.world
         if streams % share.world or batch % streams:
             raise PahsError(
                 f"data.streams = {streams} and train.batch = {batch} do not divide among {share.world} processes; "
                 "the batch must be a multiple of the streams, and the streams of the processes"
             )
-        self.source = PhotoSource(photos, data.synthesis, seed=0)
+        self.photos = PhotoSource(photos, data.synthesis, seed=0)
+        self.footage = FootageSource(footage, data.footage, data.synthesis) if footage else None
         self.seed, self.step, self.size = data.seed, 0, batch // streams
+        self.filmed = data.footage.clips_of(self.size) if footage else 0
         mine = streams // share.world
         self.streams = range(share.rank * mine, (share.rank + 1) * mine)
 
@@ -80,8 +86,16 @@ class SynthesisSource:
         return torch.cat(blurry), torch.cat(sharp)
 
     def _part(self, stream: int) -> Batch:
-        self.source.generator.manual_seed(mixed_seed(self.seed, stream, self.step))
-        return self.source.batch(self.size)
+        seed = mixed_seed(self.seed, stream, self.step)
+        made = []
+        if self.size > self.filmed:
+            self.photos.generator.manual_seed(seed)
+            made.append(self.photos.batch(self.size - self.filmed))
+        if self.footage and self.filmed:
+            self.footage.generator.manual_seed(seed)
+            made.append(self.footage.batch(self.filmed))
+        blurry, sharp = zip(*made, strict=True)
+        return torch.cat(blurry), torch.cat(sharp)
 
     def state_dict(self) -> dict[str, int]:
         return {"step": self.step}
@@ -310,7 +324,8 @@ def open_source(
     data, batch = recipe.data, recipe.train.batch
     source: Source
     if photos is not None:
-        source = SynthesisSource(photos.train, data, batch, share)
+        footage = open_footage(data.footage, device, say) if data.footage.root else []
+        source = SynthesisSource(photos.train, data, batch, share, footage)
         source = Ahead(source, device) if device.type == "cuda" else source
     else:
         dataset = open_dataset(data.root, data.layout, data.split, data.variant)
