@@ -29,6 +29,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     # video file -> video file
     "engine": (*SMALL, "kernels", "networks"),
     "runtime": (*SMALL, "networks", "engine"),
+    # Networks as graphs: what is in a folder of them, and how it is written.
+    "backends.graphs": (*SMALL, "networks.contract"),
+    "export": (*SMALL, "networks", "runtime", "backends.graphs"),
+    "backends": (*SMALL, "networks", "engine", "runtime", "export"),
     "deblur": (*SMALL, "networks", "engine", "runtime", "video"),
     "vapoursynth": (*SMALL, "networks", "engine", "runtime"),
     "inspect": (*SMALL, "networks", "runtime", "video", "deblur"),
@@ -55,7 +59,17 @@ ARROWS: dict[str, tuple[str, ...]] = {
     # The web page: a queue on disk, a server, and workers that call `deblur`.
     "web": (*SMALL, "networks", "runtime", "video", "deblur", "inspect", "version"),
     "cli": (
-        *(*SMALL, "video", "data", "runtime", "evaluation.options", "benchmarks", "figures", "version"),
+        *(
+            *SMALL,
+            "video",
+            "data",
+            "runtime",
+            "evaluation.options",
+            "benchmarks",
+            "figures",
+            "version",
+            "export",
+        ),
         *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web", "reproduce"),
     ),
     "__main__": ("cli",),

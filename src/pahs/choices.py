@@ -9,6 +9,11 @@ from pahs.errors import PahsError
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
+GraphFormat = Literal["onnx", "openvino"]
+"""What `pahs export` writes."""
+ExportPrecision = Literal["fp32", "fp16", "int8"]
+Backend = Literal["auto", "torch", "onnxruntime", "openvino"]
+"""What computes a network."""
 Codec = Literal[
     "auto", "h264", "hevc", "vp9", "ffv1", "av1", "prores",
     "h264_nvenc", "hevc_nvenc", "av1_nvenc", "h264_qsv", "hevc_qsv", "h264_amf", "hevc_amf",
