@@ -161,7 +161,9 @@ def test_interrupted_in_the_middle_leaves_nothing(tmp_path: Path, net: Path, sto
     clip = make_clip(tmp_path / "clip.mp4", frames=600, width=160, height=96)
     before = clip.path.read_bytes()
     command = [sys.executable, "-m", "pahs", "deblur", str(clip.path), "-o", "out.mp4", "--model", str(net)]
-    job = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    # A hangup that the tests' own shell ignores, by nohup, would be ignored by the job as well.
+    heard = lambda: signal.signal(stop, signal.SIG_DFL)  # noqa: E731
+    job = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     deadline = time.monotonic() + 60
     while not any(".partial" in p.name for p in tmp_path.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)

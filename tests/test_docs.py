@@ -185,7 +185,7 @@ def test_the_files_and_modules_that_a_page_names_exist(page: str) -> None:
         assert (ROOT / path).exists() or "NAME" in path, f"{page}: {path}"
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         assert ((ROOT / page).parent / link).exists(), f"{page}: {link}"
-    for name in re.findall(r"\bpahs(?:\.[A-Za-z_]\w*)+", text):
+    for name in re.findall(r"(?<![\w/-])pahs(?:\.[A-Za-z_]\w*)+", text):
         parts = name.split(".")
         if parts[-1] not in ("safetensors", "py"):
             resolve(parts)
