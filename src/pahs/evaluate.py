@@ -25,6 +25,7 @@ from pahs.evaluation.options import EvaluateOptions, EvaluateTask
 from pahs.evaluation.protocol import Take
 from pahs.evaluation.report import Evaluation, ModelFacts, markdown_table, read_json, write_json
 from pahs.evaluation.score import SequenceScore, score
+from pahs.evaluation.selection import score_selection, selection_table, write_selection_json
 from pahs.files import write_text
 from pahs.networks.contract import Deblurrer
 from pahs.progress import bar
@@ -92,9 +93,11 @@ def run(
     """`pahs evaluate`: score a model by name or file, write what was asked for, and print the table."""
     dataset = None if task.data is None else open_dataset(task.data, task.layout, task.split, task.kind)
     path = default_model(choose_device(task.device)) if model == "auto" else model
-    precision = "fp32" if task.long and task.precision == "auto" else task.precision
+    precision = "fp32" if (task.long or task.selection) and task.precision == "auto" else task.precision
     network, name = load(path, task.device, precision), Path(path).name
-    if dataset is None or task.long:
+    if dataset is not None and task.selection:
+        table = selection(network, name, dataset, options.limit, json_file)
+    elif dataset is None or task.long:
         table = long(network, name, dataset, task, json_file)
     else:
         result = evaluate(
@@ -128,11 +131,26 @@ def long(
         for film, clip in films(width, height, dataset):
             scores.append(score_long(network, film, clip, task.frames))
             advance(task.frames)
-    weight = next(network.parameters())
-    conditions = f"{_PRECISIONS[weight.dtype]} on {device_name(weight.device)}, {width}x{height}"
+    conditions = f"{_where(network)}, {width}x{height}"
     if json_file:
         write_long_json(json_file, name, conditions, scores)
     return long_table(name, conditions, scores)
+
+
+def selection(
+    network: Deblurrer, name: str, dataset: PairedDataset, frames: int | None, json_file: Path | None
+) -> str:
+    """`pahs evaluate --selection`: what the selection could gain; returns the table."""
+    with bar(name, len(dataset.sequences)) as advance:
+        scores = score_selection(network, dataset, frames, advance)
+    if json_file:
+        write_selection_json(json_file, name, _where(network), scores)
+    return selection_table(name, _where(network), scores)
+
+
+def _where(network: Deblurrer) -> str:
+    weight = next(network.parameters())
+    return f"{_PRECISIONS[weight.dtype]} on {device_name(weight.device)}"
 
 
 def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, name: str) -> ModelFacts:

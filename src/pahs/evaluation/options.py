@@ -85,6 +85,8 @@ class EvaluateTask:
     """Replace a --json file of another run."""
     long: bool = False
     """Compare long sweeps with short ones instead; needs no --data."""
+    selection: bool = False
+    """Measure instead what SNLA's selection could gain, by gradients on the frames of --data."""
     frames: int = 1000
     """With --long: frames of each film."""
     size: tuple[int, int] = (96, 64)
@@ -92,8 +94,10 @@ class EvaluateTask:
     device: Device = "auto"
     """auto takes a CUDA GPU if there is one."""
     precision: Precision = "auto"
-    """auto: half precision on GPUs, and on CPUs that are faster with it; float32 with --long."""
+    """auto: half precision on GPUs, and on CPUs that are faster with it; float32 with --long and --selection."""
 
     def __post_init__(self) -> None:
+        if self.long and self.selection:
+            raise PahsError("--long and --selection are two measurements; choose one")
         if self.data is None and not self.long:
             raise PahsError("--data is missing: name a folder of blurry and sharp frames, or use --long")
