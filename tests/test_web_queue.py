@@ -8,9 +8,11 @@ import pytest
 
 from pahs.errors import PahsError
 from pahs.progress import Progress
+from pahs.web.deaths import MOST_CRASHES, MOST_KILLS, Death
 from pahs.web.jobs import Job, JobOptions, Preview, check_name
-from pahs.web.queue import MOST_DEATHS, Queue
+from pahs.web.queue import Queue
 
+CRASH, KILL = Death(True, "SIGSEGV"), Death(False, "SIGKILL")
 PREVIEW = Preview("preview.mp4", "whole", 3, 25.0, 64, 48, 64)
 
 
@@ -82,7 +84,7 @@ def test_moving_does_not_run_out_of_numbers(queue: Queue) -> None:
 def test_a_worker_that_lost_its_job_changes_nothing_any_more(queue: Queue) -> None:
     ready(queue)
     late = take(queue)
-    queue.release("a", death=True)
+    queue.release("a", CRASH)
     new = take(queue, "b")
     assert new.id == late.id and new.claim != late.claim
     assert not queue.report(late, Progress("restoring", 2, 3), 1.0)
@@ -94,19 +96,50 @@ def test_a_worker_that_lost_its_job_changes_nothing_any_more(queue: Queue) -> No
     assert queue.get(new.id).result == f"{new.claim}/result.mp4"  # type: ignore[union-attr]
 
 
-def test_a_dead_workers_job_starts_again_and_a_deadly_one_fails(queue: Queue) -> None:
+def die(queue: Queue, death: Death, *places: tuple[str, int]) -> int:
+    """Workers die with the only job at these places, until it has failed; how often they did."""
+    for count, (stage, done) in enumerate(places, 1):
+        queue.report(take(queue), Progress(stage, done, 9), 1.0)
+        queue.release("a", death)
+        if queue.jobs()[0].state == "failed":
+            return count
+    return len(places)
+
+
+def test_a_job_that_crashes_its_process_without_getting_further_fails(queue: Queue) -> None:
     (id,) = ready(queue)
-    for _ in range(MOST_DEATHS):
-        assert take(queue).id == id
-        queue.release("a", death=True)
-    job = queue.get(id)
-    assert job is not None and job.state == "failed" and "ended 5 times" in (job.error or "")
-    assert queue.retry(id) and take(queue).id == id
+    assert die(queue, CRASH, *[("restoring", 5)] * 99) == 1 + MOST_CRASHES
+    assert "ended 4 times without getting further (SIGSEGV)" in (queue.jobs()[0].error or "")
+    assert queue.retry(id) and die(queue, CRASH, ("", 0), ("", 0)) == 2
+    assert take(queue).id == id, "counted from the beginning again"
+
+
+def test_deaths_with_progress_between_them_are_forgiven(queue: Queue) -> None:
+    ready(queue)
+    places = [("opening", 0), ("looking ahead", 0), *(("restoring", n) for n in range(50)), ("comparing", 50)]
+    assert die(queue, CRASH, *places) == len(places)
+    assert die(queue, CRASH, *[("restoring", 9)] * 99) == MOST_CRASHES, "behind the furthest"
+
+
+def test_kills_from_outside_are_forgiven_but_not_for_ever(queue: Queue) -> None:
+    ready(queue)
+    assert die(queue, KILL, *[("restoring", 5)] * 99) == 1 + MOST_KILLS
+
+
+def test_a_file_that_kills_those_who_look_is_told_from_kills_from_outside(queue: Queue) -> None:
+    job = queue.add("a.mp4", JobOptions(), 10, held=False)
+    assert job is not None and queue.uploaded(job.id, 10)
+    for _ in range(5):
+        assert queue.look("look") and queue.looks(job.id) == 1
+        queue.release("look", KILL)
+    for count in (1, 2, 3):
+        assert queue.look("look") and queue.looks(job.id) == count
+        queue.release("look", CRASH)
 
 
 def test_a_server_that_stops_does_not_count_as_a_death(queue: Queue) -> None:
     (id,) = ready(queue)
-    for _ in range(3 * MOST_DEATHS):
+    for _ in range(3 * MOST_KILLS):
         assert take(queue).id == id
         queue.release()
     assert queue.get(id).state == "queued"  # type: ignore[union-attr]

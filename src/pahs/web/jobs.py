@@ -130,8 +130,6 @@ class Job:
     claim: str | None
     """Names this run of the job; what another run reports is refused."""
     worker: str | None
-    deaths: int
-    """Workers that died with this job."""
     created: float
     started: float | None
     finished: float | None

@@ -117,7 +117,7 @@ def main(config: ChildConfig) -> None:
 
     threading.Thread(target=watch, daemon=True).start()
     while True:
-        job = queue.look()
+        job = queue.look(config.name)
         if job is None:
             time.sleep(_IDLE_SECONDS)
             continue

@@ -13,11 +13,10 @@ from typing import Any
 
 from pahs.errors import PahsError
 from pahs.progress import Progress
+from pahs.web.deaths import MOST_CRASHES, MOST_KILLS, Death, reached
 from pahs.web.jobs import Job, JobOptions, Preview, State
 from pahs.web.schema import SCHEMA
 
-MOST_DEATHS = 5
-"""Workers that may die with a job before the job is given up."""
 _TELLING_FRAMES = 24
 """Frames from which a job tells how fast its model is."""
 
@@ -109,7 +108,7 @@ class Queue:
     def retry(self, id: str, options: JobOptions | None = None) -> bool:
         """Run an ended job again, as a new one at the end of the queue. One whose upload was cut stays as it is."""
         return self._changed(
-            f"UPDATE jobs SET state = 'queued', held = 0, cancel = 0, deaths = 0, looks = 0, {_FRESH}, "
+            f"UPDATE jobs SET state = 'queued', held = 0, cancel = 0, looks = 0, {_FRESH}, "
             "options = coalesce(?, options), position = (SELECT max(position) FROM jobs) + 1 "
             "WHERE id = ? AND state IN ('done', 'failed', 'cancelled') AND received = size",
             (_json(options) if options else None, id),
@@ -156,15 +155,16 @@ class Queue:
 
     # For the inspector.
 
-    def look(self) -> Job | None:
+    def look(self, worker: str) -> Job | None:
         """The next job whose file nobody has looked into; counted before it is opened, as opening it may kill."""
         if not self._db.execute(
             "SELECT 1 FROM jobs WHERE state = 'queued' AND facts IS NULL LIMIT 1"
         ).fetchone():
             return None
         row = self._db.execute(
-            "UPDATE jobs SET looks = looks + 1 WHERE id = "
-            "(SELECT id FROM jobs WHERE state = 'queued' AND facts IS NULL ORDER BY position LIMIT 1) RETURNING *"
+            "UPDATE jobs SET looks = looks + 1, worker = ? WHERE id = "
+            "(SELECT id FROM jobs WHERE state = 'queued' AND facts IS NULL ORDER BY position LIMIT 1) RETURNING *",
+            (worker,),
         ).fetchone()
         return Job.of(row) if row else None
 
@@ -287,7 +287,7 @@ class Queue:
         row = self._db.execute("SELECT beat FROM workers WHERE name = ?", (worker,)).fetchone()
         return float(row["beat"]) if row else None
 
-    def release(self, worker: str | None = None, death: bool = False) -> int:
+    def release(self, worker: str | None = None, death: Death | None = None) -> int:
         """Give back what a worker (or every worker) has claimed: to the queue, or to its end if that was wanted."""
         mine = "state = 'running' AND (? IS NULL OR worker = ?)"
         now = time.time()
@@ -297,28 +297,44 @@ class Queue:
                 f"UPDATE jobs SET state = 'cancelled', cancel = 0, stage = '', finished = ? WHERE cancel AND {mine}",
                 (now, worker, worker),
             )
-            self._db.execute(
-                "UPDATE jobs SET state = 'failed', stage = '', finished = ?, error = ? "
-                f"WHERE ? AND deaths + 1 >= ? AND {mine}",
-                (now, _DEADLY, death, MOST_DEATHS, worker, worker),
-            )
+            if death is not None:
+                self._count(worker, death, now)
             count = self._db.execute(
-                f"UPDATE jobs SET {_FRESH}, state = 'queued', deaths = deaths + ? WHERE {mine}",
-                (death, worker, worker),
+                f"UPDATE jobs SET {_FRESH}, state = 'queued' WHERE {mine}", (worker, worker)
             ).rowcount
             self._db.execute("DELETE FROM workers WHERE ? IS NULL OR name = ?", (worker, worker))
             return count
         finally:
             self._db.execute("COMMIT")
 
+    def _count(self, worker: str | None, death: Death, now: float) -> None:
+        """Note with which job a child died, and give that job up where it got no further too often."""
+        looking = "state = 'queued' AND facts IS NULL"
+        for row in self._db.execute(
+            f"SELECT * FROM jobs WHERE worker = ? AND (state = 'running' OR {looking})", (worker,)
+        ).fetchall():
+            self._db.execute(
+                "INSERT INTO deaths SELECT ?, ?, ?, ? > coalesce(max(reached), -1) FROM deaths WHERE job = ?",
+                (row["id"], death.crash, *[reached(row["stage"], row["done"], row["read"])] * 2, row["id"]),
+            )
+            deaths, kills, crashes = self._db.execute(
+                "SELECT count(*), sum(NOT further), sum(crash AND NOT further) FROM deaths WHERE job = ?",
+                (row["id"],),
+            ).fetchone()
+            if row["state"] == "queued" and not death.crash and kills < MOST_KILLS:
+                self._db.execute("UPDATE jobs SET looks = looks - 1 WHERE id = ?", (row["id"],))
+            elif row["state"] == "running" and (crashes >= MOST_CRASHES or kills >= MOST_KILLS):
+                error = (
+                    f"the process that ran it ended {deaths} times without getting further ({death.how}); "
+                    "try a smaller model or a shorter part, or close other programs and retry"
+                )
+                self._db.execute(
+                    "UPDATE jobs SET state = 'failed', stage = '', finished = ?, error = ? WHERE id = ?",
+                    (now, error, row["id"]),
+                )
+
     def _changed(self, statement: str, values: tuple[Any, ...]) -> bool:
         return self._db.execute(statement, values).rowcount > 0
-
-
-_DEADLY = (
-    f"the process that ran it ended {MOST_DEATHS} times, mostly for lack of memory; try a smaller model, or close "
-    "other programs and retry"
-)
 
 
 def _json(value: JobOptions | Preview) -> str:

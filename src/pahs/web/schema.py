@@ -10,7 +10,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     facts TEXT, looks INTEGER NOT NULL DEFAULT 0,
     stage TEXT NOT NULL DEFAULT '', done INTEGER NOT NULL DEFAULT 0, expected INTEGER,
     read INTEGER NOT NULL DEFAULT 0, rate REAL, error TEXT, warnings TEXT NOT NULL DEFAULT '[]',
-    claim TEXT, worker TEXT, deaths INTEGER NOT NULL DEFAULT 0,
+    claim TEXT, worker TEXT,
     created REAL NOT NULL, started REAL, finished REAL,
     result TEXT, result_bytes INTEGER, preview TEXT, revision INTEGER NOT NULL DEFAULT 0
 );
@@ -21,6 +21,9 @@ CREATE TABLE IF NOT EXISTS workers (name TEXT PRIMARY KEY, beat REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (
     job TEXT NOT NULL, claim TEXT NOT NULL, finished REAL NOT NULL, model TEXT, speed REAL
 );
+CREATE TABLE IF NOT EXISTS deaths (
+    job TEXT NOT NULL, crash INTEGER NOT NULL, reached INTEGER NOT NULL, further INTEGER NOT NULL
+);
 CREATE TABLE IF NOT EXISTS speeds (model TEXT PRIMARY KEY, speed REAL NOT NULL);
 CREATE TRIGGER IF NOT EXISTS job_added AFTER INSERT ON jobs BEGIN
     UPDATE clock SET revision = revision + 1;
@@ -29,6 +32,13 @@ END;
 CREATE TRIGGER IF NOT EXISTS job_changed AFTER UPDATE ON jobs WHEN NEW.revision = OLD.revision BEGIN
     UPDATE clock SET revision = revision + 1;
     UPDATE jobs SET revision = (SELECT revision FROM clock) WHERE id = NEW.id;
+END;
+CREATE TRIGGER IF NOT EXISTS job_again AFTER UPDATE OF state ON jobs
+WHEN OLD.state IN ('done', 'failed', 'cancelled') BEGIN
+    DELETE FROM deaths WHERE job = OLD.id;
+END;
+CREATE TRIGGER IF NOT EXISTS job_forgotten AFTER DELETE ON jobs BEGIN
+    DELETE FROM deaths WHERE job = OLD.id;
 END;
 CREATE TRIGGER IF NOT EXISTS job_removed AFTER DELETE ON jobs BEGIN
     UPDATE clock SET revision = revision + 1;

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 
 from pahs.web.child import ChildConfig
+from pahs.web.deaths import Death, memory_kills
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
 
@@ -31,6 +32,8 @@ class Child:
     name: str = ""
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
+    memory_kills: int = 0
+    """Of any process of the system, when it started."""
     beat: float | None = None
     """Its last beat that was seen."""
     heard: float = 0.0
@@ -72,6 +75,9 @@ class Supervisor:
         self._ended.set()
         self._thread.join()
         queue = Queue(self.settings.queue_file)
+        for child in self.children:
+            if child.process is not None and child.process.poll() is not None:
+                queue.release(child.name, self._death(child))  # perhaps the reason why all of it ends now
         running = [(child.name, child.process) for child in self.children if child.process is not None]
         if self._measuring is not None:
             running.append(("measure", self._measuring))
@@ -90,8 +96,14 @@ class Supervisor:
 
     def _spawn(self, child: Child) -> None:
         child.name = f"{child.module.rpartition('.')[2]}-{secrets.token_hex(4)}"
-        child.started, child.beat = time.monotonic(), None
+        child.started, child.beat, child.memory_kills = time.monotonic(), None, memory_kills()
         child.process = _start(child.module, ChildConfig(child.name, self.settings, child.device))
+
+    def _death(self, child: Child, silent: bool = False) -> Death:
+        if silent:
+            return Death(True, f"no sign of life for {LEASE:.0f} seconds")
+        assert child.process is not None and child.process.returncode is not None
+        return Death.of(child.process.returncode, memory_kills() > child.memory_kills)
 
     def _watch(self) -> None:
         queue = Queue(self.settings.queue_file)
@@ -101,7 +113,7 @@ class Supervisor:
         queue.close()
 
     def _look_after(self, child: Child, queue: Queue) -> None:
-        process = child.process
+        process, silent = child.process, False
         if process is not None:
             if process.poll() is None:
                 beat = queue.last_beat(child.name)
@@ -111,7 +123,8 @@ class Supervisor:
                     return
                 process.kill()  # alive, and not heard of: stopped, or stuck in a system call
                 process.wait()
-            queue.release(child.name, death=True)
+                silent = True
+            queue.release(child.name, self._death(child, silent))
             steady = time.monotonic() - child.started > _STEADY_SECONDS
             child.failures = 0 if steady else child.failures + 1
             child.process = None
