@@ -79,11 +79,11 @@ def free_memory(device: torch.device) -> int:
     free = 2 << 30
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min([free, *_left_by_limits(), *_left_by_container()])
+    return min([free, *(left for _, left in _limits()), *_left_by_container()])
 
 
-def _left_by_limits() -> Iterator[int]:
-    """What the limits of this process (`ulimit -v`, `--memory`) leave, on Linux."""
+def _limits() -> Iterator[tuple[int, int]]:
+    """The limits of this process (`ulimit -v`, `--memory`), and what each leaves, on Linux."""
     if sys.platform != "linux":
         return
     import resource
@@ -91,7 +91,7 @@ def _left_by_limits() -> Iterator[int]:
     for kind, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         limit = resource.getrlimit(kind)[0]
         if limit != resource.RLIM_INFINITY:
-            yield max(0, limit - process_memory(field))
+            yield limit, max(0, limit - process_memory(field))
 
 
 def _left_by_container() -> Iterator[int]:
@@ -102,7 +102,9 @@ def _left_by_container() -> Iterator[int]:
 
 def limited() -> bool:
     """Whether this process may allocate less than there is."""
-    return next(_left_by_limits(), None) is not None
+    if not any(_limits()):
+        return False
+    return min(limit for limit, _ in _limits()) < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def process_memory(field: str) -> int:

@@ -255,6 +255,13 @@ def user_errors(path: Path) -> Iterator[None]:
             raise PahsError(f"{path}: the disk is full; free some space or choose another output") from None
         if isinstance(error, OSError):
             raise PahsError(f"{path}: cannot be written ({error.strerror}); choose another output") from None
+        if isinstance(error, MemoryError):
+            raise PahsError(f"{path}: not enough memory to encode this video; allow more") from None
+        if isinstance(error, av.ExternalError):
+            raise PahsError(
+                f"{path}: the encoder gives up; it lacks memory, or the hardware that it needs: "
+                "allow more memory, or choose another --codec"
+            ) from None
         raise PahsError(
             f"{path}: FFmpeg cannot write this video here ({error.strerror}); try an .mkv output"
         ) from None

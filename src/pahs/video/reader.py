@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pahs.errors import PahsError
 from pahs.video.deinterlace import Deinterlacer
 from pahs.video.frames import Frame, FrameSource, VideoInfo
-from pahs.video.opening import open_video
+from pahs.video.opening import open_video, too_little_memory
 from pahs.video.pixels import has_alpha, layout_of, planes_of, repacked
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
 from pahs.video.timeline import Timeline
@@ -161,6 +161,8 @@ class VideoReader(FrameSource):
         while True:
             try:
                 packet = next(packets)
+            except MemoryError:
+                raise too_little_memory(self.path) from None
             except (StopIteration, IndexError, av.FFmpegError) as end:
                 self._failed += isinstance(end, av.FFmpegError)
                 if isinstance(end, IndexError):  # at the very end, PyAV stumbles over streams that came late
@@ -178,6 +180,8 @@ class VideoReader(FrameSource):
             try:
                 for frame in self.stream.decode(packet):
                     yield from [frame] if whole is None else whole.put(frame)
+            except MemoryError:  # no damage: the file's other frames would be lost one by one
+                raise too_little_memory(self.path) from None
             except av.FFmpegError:
                 self._failed += 1
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from pahs.errors import PahsError
 from pahs.web.settings import Limits, Settings
 
 
@@ -38,6 +39,9 @@ def serve(
     max_jobs: Annotated[int, Parameter(help="Jobs in the list, finished ones included.")] = Limits.jobs,
     keep_free: Annotated[float, Parameter(help="GiB of the disk to leave free.")] = Limits.spare_bytes
     / 2**30,
+    memory: Annotated[
+        float | None, Parameter(help="GiB of memory that a job may take on a CPU; all by default.")
+    ] = None,
     browser: Annotated[bool, Parameter(help="Open the page.")] = True,
 ) -> None:
     """Open a web page that deblurs videos: drop them, watch, compare, download.
@@ -47,11 +51,14 @@ def serve(
     from pahs.web.serve import default_folder
     from pahs.web.serve import serve as run
 
+    if memory is not None and memory <= 0:
+        raise PahsError(f"--memory {memory:g}: it must be above 0")
     limits = Limits(
         upload_bytes=round(max_gib * 2**30),
         jobs=max_jobs,
         seconds=max_minutes * 60,
         spare_bytes=round(keep_free * 2**30),
+        job_bytes=round(memory * 2**30) if memory else None,
     )
     place = (folder or default_folder()).absolute()
     run(Settings(place, host, port, token, name, device, model, limits), browser)

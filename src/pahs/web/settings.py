@@ -29,6 +29,8 @@ class Limits:
     """Time to find out what an uploaded file is."""
     look_bytes: int = 4 * 2**30
     """Memory for that."""
+    job_bytes: int | None = None
+    """Memory for one job on a CPU, beside what its process needs anyway; None: all that the machine has."""
     job_hours: float = 48.0
     """Time for one job."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import re
 import sys
 import threading
 import time
@@ -132,7 +134,8 @@ class Worker:
             network = load(self.config.settings.models().get(name, "auto"), self.config.device)
             self._loaded = (name, network)
             if not self._limited and not next(network.parameters()).is_cuda:
-                limit_memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+                machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+                limit_memory(self.config.limits.job_bytes or machine)
                 self._limited = True
         return self._loaded[1]
 
@@ -149,15 +152,20 @@ class Worker:
             except Stopped:
                 pass
             except PahsError as error:
-                source = self.config.settings.job_folder(job.id) / job.source
-                self.queue.fail(job, str(error).replace(str(source), job.name))
+                self.queue.fail(job, self._for_users(str(error), job))
             except Exception as error:
                 traceback.print_exc()
                 self.queue.fail(job, _explained(error))
             finally:
                 self.pulse.end()
+                gc.collect()  # a job that failed for lack of memory leaves its decoder in a circle of references
                 self.queue.release(self.config.name)
                 self.queue.beat(self.config.name)
+
+    def _for_users(self, error: str, job: Job) -> str:
+        """An error that names the user's file instead of the server's, which are nobody's business."""
+        folder = self.config.settings.job_folder(job.id)
+        return re.sub(rf"{re.escape(str(folder))}/[^\s:]*", lambda _: job.name, error)
 
     def _restore(self, run: Run) -> None:
         from pahs.web.preview import stack
@@ -232,6 +240,9 @@ def _explained(error: Exception) -> str:
 
 
 def main(config: ChildConfig) -> None:
+    from pahs.runtime.malloc import keep_memory
+
+    keep_memory()
     worker = Worker(config)
     end_with_parent(worker.pulse.finish)
     worker.work()
