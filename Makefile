@@ -7,6 +7,7 @@
 # make test-container  the CPU image of the Dockerfile, built with buildah, and pahs demo in it
 # make test-web        install chromium (Debian, Ubuntu), then test the web page in it
 # make test-web-hard   kill servers and workers, hundreds of jobs, a huge upload: some minutes
+# make test-nodes-hard kill machines of a training at random moments, pull their cables: some minutes
 # make site            the documents as a site in build/site, which loads nothing from another host
 # make web-pictures    pictures of the page in all its states, and docs/images/web.png
 PYTHON ?= python3
@@ -17,7 +18,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 BUILDAH ?= buildah
 IMAGE ?= pahs
 
-.PHONY: demo test test-web test-web-hard web-pictures browser lint types tests format clean
+.PHONY: demo test test-web test-web-hard test-nodes-hard web-pictures browser lint types tests format clean
 .PHONY: site dist test-wheel test-tools release-check container container-cuda test-container container-base
 
 demo: $(VENV)/.installed
@@ -40,6 +41,9 @@ test-web: $(VENV)/.installed-dev browser
 
 test-web-hard: $(VENV)/.installed-dev
 	PAHS_WEB_HARD=1 $(BIN)/pytest -s tests/test_web_hard.py
+
+test-nodes-hard: $(VENV)/.installed-dev
+	PAHS_NODES_HARD=1 $(BIN)/pytest -s tests/test_nodes.py
 
 web-pictures: $(VENV)/.installed-dev browser
 	test -f demo/blurry.mp4 || $(BIN)/pahs demo -o demo

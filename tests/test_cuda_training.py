@@ -18,7 +18,8 @@ from pahs.training.capture import CapturedStep, Compiled
 from pahs.training.recipe import OptimSection
 from pahs.training.recipe_file import parse_recipe
 from pahs.training.setup import prepare
-from pahs.training.sources import Share, open_photos, open_source
+from pahs.training.share import Share
+from pahs.training.sources import open_photos, open_source
 from pahs.training.step import EagerStep, Objective
 from pahs.training.update import Update
 

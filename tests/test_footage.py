@@ -22,7 +22,8 @@ from pahs.errors import PahsError
 from pahs.training.footage import open_footage
 from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import parse_recipe
-from pahs.training.sources import Share, SynthesisSource, open_photos
+from pahs.training.share import Share
+from pahs.training.sources import SynthesisSource, open_photos
 
 CPU = torch.device("cpu")
 SIDE = 32

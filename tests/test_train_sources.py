@@ -14,17 +14,11 @@ from PIL import Image
 from pahs.data.crops import CropDataset
 from pahs.data.layouts import open_dataset
 from pahs.errors import PahsError
-from pahs.training.recipe import Recipe
+from pahs.training.dataset import DatasetSource
+from pahs.training.recipe import OptimSection, Recipe
 from pahs.training.recipe_file import parse_recipe
-from pahs.training.sources import (
-    DatasetSource,
-    Photos,
-    Share,
-    SynthesisSource,
-    mixed_seed,
-    open_photos,
-    open_source,
-)
+from pahs.training.share import Share, mixed_seed
+from pahs.training.sources import Photos, SynthesisSource, open_photos, open_source
 from pahs.training.textures import draw_textures
 from pahs.training.validate import open_clips
 
@@ -78,24 +72,49 @@ def test_synthesis_can_be_taken_up_anywhere(photos: Photos) -> None:
     assert not torch.equal(expected[0], later.batch()[0])
 
 
-def test_processes_share_a_synthesised_batch(photos: Photos) -> None:
-    data = replace(recipe().data, streams=2)
+@pytest.mark.parametrize(("streams", "world", "dropped"), [(0, 2, 2), (2, 2, 0), (2, 3, 1), (4, 3, 0)])
+def test_processes_share_a_synthesised_batch(photos: Photos, streams: int, world: int, dropped: int) -> None:
+    """Whatever the streams, and also where the batch is not a multiple of the processes."""
+    data = replace(recipe().data, streams=streams)
     whole = SynthesisSource(photos.train, data, 4, Share())
-    parts = [SynthesisSource(photos.train, data, 4, Share(rank, 2)) for rank in (0, 1)]
+    parts = [SynthesisSource(photos.train, data, 4, Share(rank, world)) for rank in range(world)]
     for _ in range(2):
         expected = whole.batch()
         made = [part.batch() for part in parts]
         for side in (0, 1):
             assert torch.equal(expected[side], torch.cat([part[side] for part in made]))
-    assert not torch.equal(made[0][0], made[1][0])
+    assert not torch.equal(made[0][0][:1], made[1][0][:1])
+    assert parts[0].dropped == dropped
 
 
-@pytest.mark.parametrize(("streams", "batch", "world"), [(3, 4, 1), (1, 4, 2), (2, 3, 1)])
+@pytest.mark.parametrize(("streams", "batch", "world"), [(3, 4, 1), (2, 3, 1), (1, 4, 5), (4, 4, 5)])
 def test_a_batch_that_cannot_be_shared_is_refused(
     photos: Photos, streams: int, batch: int, world: int
 ) -> None:
-    with pytest.raises(PahsError, match="streams"):
+    with pytest.raises(PahsError, match=r"streams|a clip for each of 5 processes"):
         SynthesisSource(photos.train, replace(recipe().data, streams=streams), batch, Share(0, world))
+
+
+def test_processes_say_that_they_make_clips_for_nothing() -> None:
+    said: list[str] = []
+    wish = recipe()
+    open_source(wish, open_photos(wish, CPU), Share(0, 2), CPU, said.append)
+    assert len(said) == 1 and "2 clips" in said[0] and "data.streams = 2" in said[0]
+    wish = recipe(streams=2)
+    open_source(wish, open_photos(wish, CPU), Share(0, 2), CPU, said.append)
+    assert len(said) == 1
+
+
+def test_the_random_pixels_of_a_loss_are_shared_too() -> None:
+    wish = replace(recipe(), optim=OptimSection(loss="hard-example"))
+    whole, *parts = (
+        open_source(wish, open_photos(wish, CPU), share, CPU, print)
+        for share in (Share(), Share(0, 2), Share(1, 2))
+    )
+    pixels = whole.batch()[2]
+    assert pixels.shape == (4, 2, 1, 32, 32) and pixels.float().mean().item() == pytest.approx(0.1, abs=0.02)
+    assert torch.equal(pixels, torch.cat([part.batch()[2] for part in parts]))
+    assert not torch.equal(pixels, whole.batch()[2])
 
 
 def test_an_epoch_shows_every_clip_once(tmp_path: Path) -> None:
@@ -126,10 +145,11 @@ def test_workers_and_resumption_change_nothing(tmp_path: Path) -> None:
         assert other.state_dict() == {"step": 5}
 
 
-def test_processes_share_a_batch_of_a_dataset(tmp_path: Path) -> None:
+@pytest.mark.parametrize("world", [2, 3])
+def test_processes_share_a_batch_of_a_dataset(world: int, tmp_path: Path) -> None:
     root = pairs(tmp_path)
     whole = DatasetSource(crops(root), 4, Share(), CPU)
-    parts = [DatasetSource(crops(root), 4, Share(rank, 2), CPU) for rank in (0, 1)]
+    parts = [DatasetSource(crops(root), 4, Share(rank, world), CPU) for rank in range(world)]
     for _ in range(3):
         assert torch.equal(whole.batch()[0], torch.cat([part.batch()[0] for part in parts]))
 
@@ -158,12 +178,12 @@ def test_a_damaged_dataset_stops_training(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_small_datasets_and_odd_batches_are_refused(tmp_path: Path) -> None:
+def test_small_datasets_and_batches_are_refused(tmp_path: Path) -> None:
     dataset = crops(pairs(tmp_path))
     with pytest.raises(PahsError, match="9 clips"):
         DatasetSource(dataset, 10, Share(), CPU)
-    with pytest.raises(PahsError, match="does not divide"):
-        DatasetSource(dataset, 3, Share(0, 2), CPU)
+    with pytest.raises(PahsError, match="a clip for each of 4 processes"):
+        DatasetSource(dataset, 3, Share(0, 4), CPU)
 
 
 def test_photos_are_split_and_the_parts_do_not_meet(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pahs.training.initial import draw_weights, scale_weights
 from pahs.training.losses import restoration_loss
 from pahs.training.recipe import OptimSection
 from pahs.training.setup import prepare
+from pahs.training.share import divided
 from pahs.training.step import EagerStep, Objective
 from pahs.training.update import Update
 
@@ -80,6 +82,39 @@ def test_a_step_is_the_textbook_one(name: Any) -> None:
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
     for a, b in zip(step.update.ema, averages, strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 7])
+def test_gradients_of_passes_add_up_to_those_of_the_batch(at_once: int) -> None:
+    """The norm is clipped once, over their sum, and the average moves once."""
+    whole, passes = make(net()), replace(make(net()), at_once=at_once)
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(3):
+        blurry, sharp = torch.rand(2, 4, 2, 3, 32, 32, generator=generator)
+        for step in (whole, passes):
+            step.update.set(1e-2, 0.75)
+        assert passes(blurry, sharp).item() == pytest.approx(whole(blurry, sharp).item(), rel=1e-6)
+    for a, b in zip(state(whole), state(passes), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)
+    assert passes.update.read().gradient_norm == pytest.approx(whole.update.read().gradient_norm, rel=1e-4)
+
+
+def test_one_pass_that_is_not_finite_spoils_the_step() -> None:
+    step = replace(make(net()), at_once=1)
+    step.update.set(1e-2, 0.9)
+    before = state(step)
+    blurry, sharp = batch()
+    blurry[0, 0, 0, 0, 0] = float("nan")
+    step(blurry, sharp)
+    assert same(before[: len(step.update.parameters)], state(step)[: len(step.update.parameters)])
+    assert step.update.read().skipped == 1
+
+
+def test_passes_take_the_resets_and_pixels_of_their_own_clips() -> None:
+    frames, resets, pixels = torch.rand(3, 2, 3, 8, 8), torch.rand(4, 2, 3), torch.rand(3, 2, 1, 8, 8)
+    parts = divided((frames, frames, resets, pixels), 2)
+    assert [len(part[0]) for part in parts] == [2, 1]
+    assert torch.equal(parts[1][2], resets[..., 2:]) and torch.equal(parts[1][3], pixels[2:])
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -19,7 +19,8 @@ from pahs.train import train
 from pahs.training.capture import Compiled, frames_last
 from pahs.training.recipe import OptimSection, Recipe
 from pahs.training.recipe_file import load_recipe, parse_recipe
-from pahs.training.sources import Share, Source, open_photos, open_source
+from pahs.training.share import Share
+from pahs.training.sources import Source, open_photos, open_source
 from pahs.training.step import EagerStep, Objective
 from pahs.training.update import Update
 from test_train import TINY

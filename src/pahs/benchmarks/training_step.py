@@ -20,7 +20,8 @@ from pahs.training.recipe import Recipe
 from pahs.training.recipe_file import load_recipe
 from pahs.training.schedule import ema_decay, learning_rate
 from pahs.training.setup import make_model, make_step, setup
-from pahs.training.sources import Inputs, Share, open_photos, open_source
+from pahs.training.share import Inputs, Share
+from pahs.training.sources import open_photos, open_source
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -29,7 +29,8 @@ from pahs.training.recipe import (
 )
 from pahs.training.recipe_file import to_toml
 from pahs.training.setup import setup
-from pahs.training.sources import Photos, Share, SynthesisSource, open_photos
+from pahs.training.share import Share
+from pahs.training.sources import Photos, SynthesisSource, open_photos
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

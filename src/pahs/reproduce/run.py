@@ -31,7 +31,8 @@ from pahs.runtime.device import device_name
 from pahs.training import schedule
 from pahs.training.capture import Step
 from pahs.training.setup import make_model, make_step, prepare
-from pahs.training.sources import Ahead, Inputs, Share, Source, SynthesisSource
+from pahs.training.share import Inputs, Share
+from pahs.training.sources import Ahead, Source, SynthesisSource
 
 RESERVE = 1.15
 """A training begins only if so many times the longest one so far fits into the time that is left."""

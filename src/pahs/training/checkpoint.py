@@ -43,6 +43,10 @@ class Checkpoint:
     """The best validation so far; below zero: none yet."""
     recipe: str
     """The recipe, as TOML."""
+    world: int = 1
+    """Processes that shared the batch."""
+    at_once: int = 0
+    """Most clips that a process computed at once; 0: not noted."""
 
 
 def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
@@ -62,8 +66,15 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 def read_checkpoint(path: Path) -> Checkpoint:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        return Checkpoint(**content)
+        return parse_checkpoint(path.read_bytes(), path)
+    except OSError as error:
+        raise PahsError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def parse_checkpoint(content: bytes, path: Path) -> Checkpoint:
+    """A checkpoint from the bytes of the file at `path`."""
+    try:
+        return Checkpoint(**torch.load(io.BytesIO(content), map_location="cpu", weights_only=True))
     except Exception as error:
         raise PahsError(
             f"{path}: not a checkpoint of this version ({type(error).__name__}); remove it or train again"

@@ -20,9 +20,15 @@ RANDOM_SHARE = 0.1
 
 
 def restoration_loss(
-    output: Tensor, sharp: Tensor, kind: LossKind = "l1", frequency_weight: float = 0.0
+    output: Tensor,
+    sharp: Tensor,
+    kind: LossKind = "l1",
+    frequency_weight: float = 0.0,
+    drawn: Tensor | None = None,
 ) -> Tensor:
     """Mean over all pixels, frames and clips, in float32; the paper's loss is l1 alone.
+
+    `drawn` are the random pixels of hard-example; without them they are drawn here.
 
     The frequency term compares the orthonormal 2-D spectra, so its weight does not depend on the crop's size.
     """
@@ -37,7 +43,7 @@ def restoration_loss(
         loss = PSNR_SCALE * (output - sharp).square().mean((-3, -2, -1)).add(PSNR_FLOOR).log().mean()
     else:
         error = (output - sharp).abs()
-        loss = error.mean() + HARD_WEIGHT * (error * hard_examples(error)).mean()
+        loss = error.mean() + HARD_WEIGHT * (error * hard_examples(error, drawn)).mean()
     if frequency_weight:
         difference = torch.fft.rfft2(output - sharp, norm="ortho")
         loss = loss + frequency_weight * torch.view_as_real(difference).abs().mean()
@@ -45,12 +51,12 @@ def restoration_loss(
 
 
 @torch.no_grad()
-def hard_examples(error: Tensor) -> Tensor:
+def hard_examples(error: Tensor, drawn: Tensor | None = None) -> Tensor:
     """A mask (B, T, 1, H, W): 1 at the worse half of every frame's pixels and at a random tenth of all, else 0.
 
     The random ones keep pixels in the loss that are good by chance.
     """
     residual = error.sum(-3, keepdim=True)
     limit = residual.flatten(-2).median(-1).values[..., None, None]
-    chosen = torch.rand_like(residual) < RANDOM_SHARE
+    chosen = torch.rand_like(residual) < RANDOM_SHARE if drawn is None else drawn
     return ((residual > limit) | chosen).to(error.dtype)

@@ -55,7 +55,8 @@ class DataSection:
     workers: int = 4
     """Processes that read a dataset; 0 reads in the training process."""
     streams: int = 0
-    """Independent random streams that share a batch; 0: one per process. A multiple of the number of processes."""
+    """Groups in which the clips of a batch are drawn, each by the processes that need a clip of it; 0: one group.
+    The number of processes saves drawing twice. It decides the clips, so a run cannot change it."""
     textures: int = 24
     """Pictures drawn when kind is generated."""
     synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)
@@ -158,7 +159,10 @@ class TrainSection:
     """The run itself."""
 
     batch: int = 4
-    """Clips in a step, over all processes."""
+    """Clips in a step, over all processes, however many there are."""
+    at_once: int = 0
+    """Clips that a process computes at once; the gradients of several passes are added up to those of its part of
+    the batch. 0: all of its part, but no more than before where a run continues on fewer processes."""
     steps: int = 0
     """Length of the run; 0: given by epochs or max_minutes."""
     epochs: int = 0
@@ -192,12 +196,15 @@ class TrainSection:
     """A line in metrics.jsonl this often."""
     report_seconds: float = 10.0
     """A line of plain text this often, where there is no terminal."""
+    timeout_minutes: float = 30.0
+    """How long a process waits for the others before it takes them for lost."""
     max_bad_steps: int = 20
     """Steps in a row whose loss or gradient is not finite before the run stops; such steps change nothing."""
 
     def __post_init__(self) -> None:
         at_least(1, self, "batch", "log_steps", "max_bad_steps", section="train.")
-        at_least(0, self, "steps", "epochs", "max_minutes", section="train.")
+        at_least(0, self, "at_once", "steps", "epochs", "max_minutes", section="train.")
+        need(self.timeout_minutes > 0, f"train.timeout_minutes is {self.timeout_minutes}; it must be above 0")
         at_least(0, self, "checkpoint_minutes", "checkpoint_steps", "report_seconds", section="train.")
         ends = self.steps or self.epochs or self.max_minutes
         need(bool(ends), "the run has no end; set train.steps, train.epochs or train.max_minutes")

@@ -15,6 +15,8 @@ from pahs.networks import PRESETS
 from pahs.training.recipe import ModelSection, Recipe
 
 Table = Mapping[str, Any]
+OWN = ("data.root", "data.workers", "data.footage.root", "validation.root")
+"""Each machine of a training may have its data in a place of its own."""
 
 
 def load_recipe(path: str | os.PathLike[str], sets: Sequence[str] = ()) -> Recipe:
@@ -62,6 +64,19 @@ def to_toml(recipe: Recipe) -> str:
     for section in dataclasses.fields(recipe):
         _write(getattr(recipe, section.name), section.name, lines)
     return "\n".join(lines).strip() + "\n"
+
+
+def common(recipe: Recipe) -> dict[str, Any]:
+    """The values that all processes of a training must share, by dotted name: all but those of a machine."""
+    values = _flat(tomllib.loads(to_toml(recipe)))
+    return {name: value for name, value in values.items() if name not in OWN}
+
+
+def _flat(table: Table, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return found
 
 
 def differences(old: Table, new: Table, prefix: str = "") -> list[str]:

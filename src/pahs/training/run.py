@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import tomllib
 from contextlib import nullcontext
@@ -52,6 +53,8 @@ class Run:
     compiled: Compiled | None
     clock: Clock
     book: Logbook
+    at_once: int
+    """Most clips that this process computes at once."""
     made: int = 0
     """Steps made so far."""
     best_psnr: float = -1.0
@@ -73,13 +76,24 @@ class Run:
         self.book.say(
             f"{self.recipe.model.preset}: {millions:.2f} M parameters on "
             f"{self.fabric.world_size} x {self.fabric.device.type}, "
-            f"{'captured' if isinstance(self.step, CapturedStep) else 'eager'} steps"
+            f"{'captured' if isinstance(self.step, CapturedStep) else 'eager'} steps{self.division()}"
         )
         position = self.source.state_dict()
         self.step, self.compiled = prepare(self.step, self.compiled, self.source.batch(), self.book.say)
         self.source.load_state_dict(position)
         self.clock.prepared()
         self.logged = (self.made, time.monotonic())
+
+    def division(self) -> str:
+        """How the batch is divided, where it is."""
+        batch, world = self.recipe.train.batch, self.fabric.world_size
+        part = math.ceil(batch / world)
+        if world == 1 and self.at_once >= part:
+            return ""
+        shared = (
+            f"a batch of {batch} is {part} clips for each process" if world > 1 else f"a batch of {batch}"
+        )
+        return f", {shared}, {min(part, self.at_once)} at once"
 
     def progress(self) -> float:
         """In [0, 1]; the same number in every process, so that all use one learning rate and stop together."""
@@ -176,6 +190,8 @@ class Run:
             rng=torch.get_rng_state(),
             best_psnr=self.best_psnr,
             recipe=to_toml(self.recipe),
+            world=self.fabric.world_size,
+            at_once=self.at_once,
         )
         write_checkpoint(checkpoint, self.out / LAST)
 
@@ -187,7 +203,9 @@ class Run:
         torch.set_rng_state(checkpoint.rng)
         self.clock.before, self.clock.preparing = checkpoint.elapsed, checkpoint.preparing
         self.made, self.best_psnr = checkpoint.step, checkpoint.best_psnr
-        self.book.say(f"resuming at step {self.made}")
+        before, world = checkpoint.world, self.fabric.world_size
+        changed = "" if before == world else f" with {world} processes; until here there were {before}"
+        self.book.say(f"resuming at step {self.made}{changed}")
 
     def finish(self) -> None:
         """Validate a last time, and write the last checkpoint and the final weights."""

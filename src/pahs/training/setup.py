@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -35,22 +37,23 @@ def setup(recipe: Recipe) -> Fabric:
         torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.benchmark = True
     world, here = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    fabric = fabric_class()(
+    lightning = find_lightning()
+    ddp = partial(lightning.strategies.DDPStrategy, timeout=timedelta(minutes=train.timeout_minutes))
+    fabric: Fabric = lightning.Fabric(
         accelerator="cuda" if cuda else "cpu",
         devices=here,
         num_nodes=world // here,
-        strategy="ddp" if world > 1 else "auto",
+        strategy=ddp() if world > 1 else "auto",
         precision="bf16-mixed" if train.precision == "bf16" and cuda else "32-true",
     )
     fabric.launch()
     return fabric
 
 
-def fabric_class() -> type[Fabric]:
+def find_lightning() -> Any:
     for name in ("lightning_fabric", "lightning.fabric"):
         try:
-            found: type[Fabric] = importlib.import_module(name).Fabric
-            return found
+            return importlib.import_module(name)
         except ImportError:
             continue
     raise PahsError("training needs lightning-fabric; install it with: pip install 'pahs[train]'")
@@ -88,12 +91,18 @@ def start_from(model: Deblurrer, recipe: Recipe) -> None:
     )
 
 
-def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update, Step, Compiled | None]:
-    """Make the fastest kind of step that the recipe and the machine allow."""
+def make_step(
+    fabric: Fabric, recipe: Recipe, model: Deblurrer, at_once: int = 0
+) -> tuple[Update, Step, Compiled | None]:
+    """Make the fastest kind of step that the recipe and the machine allow; `at_once` clips are computed at once."""
     train, cuda = recipe.train, fabric.device.type == "cuda"
-    can_capture = cuda and fabric.world_size == 1
+    one_pass = not 0 < at_once < train.batch / fabric.world_size
+    can_capture = cuda and fabric.world_size == 1 and one_pass
     if train.step == "captured" and not can_capture:
-        raise PahsError('train.step is "captured", which needs exactly one CUDA GPU; use "auto"')
+        raise PahsError(
+            'train.step is "captured", which needs exactly one CUDA GPU, and a batch that it computes at once; '
+            'use "auto"'
+        )
     kernels.enable(fabric.device if train.fused else None)
     compiled = Compiled(model) if train.compile and cuda else None
     update = Update(model, recipe.optim)
@@ -108,7 +117,8 @@ def make_step(fabric: Fabric, recipe: Recipe, model: Deblurrer) -> tuple[Update,
     def mean(loss: Tensor) -> Tensor:
         return cast(Tensor, fabric.all_reduce(loss)) if fabric.world_size > 1 else loss
 
-    return update, EagerStep(objective, update, fabric.backward, mean), compiled
+    clips, apart = train.batch / fabric.world_size, partial(fabric.no_backward_sync, wrapped)
+    return update, EagerStep(objective, update, fabric.backward, mean, at_once, clips, apart), compiled
 
 
 def prepare(

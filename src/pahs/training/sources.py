@@ -6,14 +6,12 @@ source stands. With several processes, each makes its own part of the same batch
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
 
 from pahs.data.crops import CropDataset
 from pahs.data.footage import FootageSource, Take
@@ -21,26 +19,15 @@ from pahs.data.layouts import open_dataset
 from pahs.data.photos import PhotoPool
 from pahs.data.synthesis import PhotoSource
 from pahs.errors import PahsError
+from pahs.training.dataset import DatasetSource
 from pahs.training.footage import open_footage
+from pahs.training.losses import RANDOM_SHARE
 from pahs.training.recipe import DataSection, Recipe
+from pahs.training.share import Batch, Inputs, Share, mixed_seed
 from pahs.training.textures import draw_textures
 
-Batch = tuple[Tensor, Tensor]
-"""Blurry and sharp clips, (n, T, 3, H, W) in [0, 1]."""
-Inputs = tuple[Tensor, ...]
-"""What a step takes: a batch, and with [states] the resets of its clips' states."""
-REPLACEMENTS = 8
-"""Clips that are tried in place of one that cannot be read."""
-STATES = -1
-"""Stands for the resets of states among the random streams."""
-
-
-@dataclass(frozen=True)
-class Share:
-    """The part of every batch that this process makes."""
-
-    rank: int = 0
-    world: int = 1
+STATES, PIXELS = -1, -2
+"""Stand for the resets of states, and for the random pixels of a loss, among the random streams."""
 
 
 class Source(Protocol):
@@ -48,6 +35,8 @@ class Source(Protocol):
 
     steps_per_epoch: int
     """0: there are no epochs."""
+    material: int
+    """How many clips, or pictures and videos, it draws from."""
 
     def batch(self) -> Inputs: ...
 
@@ -64,26 +53,29 @@ class SynthesisSource:
     def __init__(
         self, photos: PhotoPool, data: DataSection, batch: int, share: Share, footage: Sequence[Take] = ()
     ) -> None:
-        streams = data.streams or share.world
-        if streams % share.world or batch % streams:
+        streams = data.streams or 1
+        if batch % streams:
             raise PahsError(
-                f"data.streams = {streams} and train.batch = {batch} do not divide among {share.world} processes; "
-                "the batch must be a multiple of the streams, and the streams of the processes"
+                f"train.batch = {batch} is not a multiple of data.streams = {streams}; change either"
             )
         self.photos = PhotoSource(photos, data.synthesis, seed=0)
         self.footage = FootageSource(footage, data.footage, data.synthesis) if footage else None
         self.seed, self.step, self.size = data.seed, 0, batch // streams
         self.filmed = data.footage.clips_of(self.size) if footage else 0
-        mine = streams // share.world
-        self.streams = range(share.rank * mine, (share.rank + 1) * mine)
+        self.material = photos.count + len(footage)
+        mine = share.clips(batch)
+        # A stream is drawn as a whole, also where it is shared: its clips are then the same in any number of processes.
+        self.streams = range(mine.start // self.size, (mine.stop - 1) // self.size + 1)
+        before = self.streams.start * self.size
+        self.mine = slice(mine.start - before, mine.stop - before)
+        self.dropped: int = len(self.streams) * self.size - (mine.stop - mine.start)
+        """Clips of each batch that are made here and used by other processes."""
 
     def batch(self) -> Batch:
         parts = [self._part(stream) for stream in self.streams]
         self.step += 1
-        if len(parts) == 1:
-            return parts[0]
-        blurry, sharp = zip(*parts, strict=True)
-        return torch.cat(blurry), torch.cat(sharp)
+        blurry, sharp = parts[0] if len(parts) == 1 else map(torch.cat, zip(*parts, strict=True))
+        return blurry[self.mine], sharp[self.mine]
 
     def _part(self, stream: int) -> Batch:
         seed = mixed_seed(self.seed, stream, self.step)
@@ -111,7 +103,8 @@ class Ahead:
     """
 
     def __init__(self, source: Source, device: torch.device) -> None:
-        self.source, self.steps_per_epoch = source, source.steps_per_epoch
+        self.source = source
+        self.steps_per_epoch, self.material = source.steps_per_epoch, source.material
         self.side: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.used: list[torch.cuda.Event] = []
         self.position = source.state_dict()
@@ -158,11 +151,11 @@ class WithResets:
                 f"states.warm_passes is {passes}, but {recipe.model.preset} restores frames from a window and has "
                 "no state; set it to 0"
             )
-        self.source, self.steps_per_epoch, self.seed = source, source.steps_per_epoch, recipe.data.seed
+        self.source, self.seed = source, recipe.data.seed
+        self.steps_per_epoch, self.material = source.steps_per_epoch, source.material
         self.generator = torch.Generator(device)
         self.shape = passes, directions, recipe.train.batch
-        mine = recipe.train.batch // share.world
-        self.mine = slice(share.rank * mine, (share.rank + 1) * mine)
+        self.mine = share.clips(recipe.train.batch)
         self.chance = torch.tensor([wish.reset] * (passes - 1) + [wish.counted_reset], device=device)
 
     def batch(self) -> Inputs:
@@ -177,108 +170,26 @@ class WithResets:
         self.source.load_state_dict(state)
 
 
-class DatasetSource:
-    """Random crops of a dataset, prefetched by worker processes; each epoch has its own order."""
+class WithPixels:
+    """Another source, whose batches say too which pixels the loss takes at random: `hard-example`."""
 
-    def __init__(
-        self,
-        crops: CropDataset,
-        batch: int,
-        share: Share,
-        device: torch.device,
-        workers: int = 0,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        if batch % share.world:
-            raise PahsError(f"train.batch = {batch} does not divide among {share.world} processes")
-        if len(crops) < batch:
-            raise PahsError(f"the dataset has {len(crops)} clips, fewer than train.batch = {batch}")
-        self.crops, self.device, self.say, self.step = crops, device, say, 0
-        self.order = _Order(len(crops), crops.seed, batch, share)
-        self.steps_per_epoch = len(crops) // batch
-        self.loader = DataLoader(
-            _Readable(crops),
-            batch_sampler=self.order,
-            num_workers=workers,
-            collate_fn=_collate,
-            pin_memory=device.type == "cuda",
-            persistent_workers=workers > 0,
-        )
-        self.batches: Iterator[tuple[Batch | None, tuple[str, ...]]] | None = None
-        self.reported: set[str] = set()
+    def __init__(self, source: Source, recipe: Recipe, share: Share, device: torch.device) -> None:
+        self.source, self.seed = source, recipe.data.seed
+        self.steps_per_epoch, self.material = source.steps_per_epoch, source.material
+        self.generator = torch.Generator(device)
+        self.shape = recipe.train.batch, recipe.data.frames, 1, recipe.data.size, recipe.data.size
+        self.mine = share.clips(recipe.train.batch)
 
-    def batch(self) -> Batch:
-        epoch, position = divmod(self.step, self.steps_per_epoch)
-        if self.batches is None or position == 0:
-            self.order.epoch, self.order.first = epoch, position
-            self.crops.set_epoch(epoch)
-            self.batches = iter(self.loader)
-        clips, errors = next(self.batches)
-        for error in errors:
-            if error not in self.reported:
-                self.reported.add(error)
-                self.say(f"another clip is used instead: {error}")
-        if clips is None:
-            raise PahsError(f"{errors[-1]} ({REPLACEMENTS} clips in a row failed)")
-        self.step += 1
-        blurry, sharp = (clip.to(self.device, non_blocking=True) for clip in clips)
-        return blurry, sharp
+    def batch(self) -> Inputs:
+        self.generator.manual_seed(mixed_seed(self.seed, PIXELS, self.source.state_dict()["step"]))
+        drawn = torch.rand(self.shape, generator=self.generator, device=self.generator.device)
+        return *self.source.batch(), drawn[self.mine] < RANDOM_SHARE
 
     def state_dict(self) -> dict[str, int]:
-        return {"step": self.step}
+        return self.source.state_dict()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.step, self.batches = state["step"], None
-
-
-class _Order(Sampler[list[int]]):
-    """Yields this process's part of every batch of one epoch, from batch `first` on."""
-
-    def __init__(self, length: int, seed: int, batch: int, share: Share) -> None:
-        self.length, self.seed, self.batch, self.share = length, seed, batch, share
-        self.epoch = self.first = 0
-
-    def __iter__(self) -> Iterator[list[int]]:
-        generator = torch.Generator().manual_seed(mixed_seed(self.seed, self.epoch))
-        order: list[int] = torch.randperm(self.length, generator=generator).tolist()
-        mine = self.batch // self.share.world
-        for start in range(self.first * self.batch, self.length - self.batch + 1, self.batch):
-            own = start + self.share.rank * mine
-            yield order[own : own + mine]
-
-
-_Sample = tuple[Batch | None, tuple[str, ...]]
-
-
-class _Readable(Dataset[_Sample]):
-    """Returns a clip, or error messages: an exception from a worker would arrive as a traceback instead of one line."""
-
-    def __init__(self, crops: CropDataset) -> None:
-        self.crops = crops
-
-    def __getitem__(self, index: int) -> _Sample:
-        errors: list[str] = []
-        for other in range(index, index + REPLACEMENTS):
-            try:
-                return self.crops[other % len(self.crops)], tuple(errors)
-            except PahsError as error:
-                errors.append(str(error))
-        return None, tuple(errors)
-
-
-def _collate(samples: list[_Sample]) -> _Sample:
-    errors = tuple(error for _, found in samples for error in found)
-    clips = [clip for clip, _ in samples if clip is not None]
-    if len(clips) < len(samples):
-        return None, errors
-    blurry, sharp = zip(*clips, strict=True)
-    return (torch.stack(blurry), torch.stack(sharp)), errors
-
-
-def mixed_seed(*numbers: int) -> int:
-    """One well-spread seed from several numbers, the same on every machine."""
-    digest = hashlib.blake2b(repr(numbers).encode(), digest_size=8).digest()
-    return int.from_bytes(digest) >> 1
+        self.source.load_state_dict(state)
 
 
 @dataclass(frozen=True)
@@ -326,9 +237,15 @@ def open_source(
     if photos is not None:
         footage = open_footage(data.footage, device, say) if data.footage.root else []
         source = SynthesisSource(photos.train, data, batch, share, footage)
+        if source.dropped:
+            say(
+                f"each process makes {source.dropped} clips of a batch for nothing; data.streams = {share.world} "
+                "saves that, and draws other clips"
+            )
         source = Ahead(source, device) if device.type == "cuda" else source
     else:
         dataset = open_dataset(data.root, data.layout, data.split, data.variant)
         crops = CropDataset(dataset, data.frames, data.size, data.seed)
         source = DatasetSource(crops, batch, share, device, data.workers, say)
-    return WithResets(source, recipe, share, device) if recipe.states.warm_passes else source
+    source = WithResets(source, recipe, share, device) if recipe.states.warm_passes else source
+    return WithPixels(source, recipe, share, device) if recipe.optim.loss == "hard-example" else source

@@ -24,7 +24,8 @@ from pahs.files import whole
 from pahs.levels import to_levels
 from pahs.networks import Deblurrer
 from pahs.training.recipe import Recipe, ValidationSection
-from pahs.training.sources import Photos, Share, SynthesisSource
+from pahs.training.share import Share
+from pahs.training.sources import Photos, SynthesisSource
 
 
 @dataclass(frozen=True)
