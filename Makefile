@@ -9,6 +9,7 @@
 # make test-web-hard   kill servers and workers, hundreds of jobs, a huge upload: some minutes
 # make test-nodes-hard kill machines of a training at random moments, pull their cables: some minutes
 # make site            the documents as a site in build/site, which loads nothing from another host
+# make page            a page in build/page that restores videos inside the browser; make npm-packages fetches its runtime
 # make web-pictures    pictures of the page in all its states, and docs/images/web.png
 PYTHON ?= python3
 VENV ?= .venv
@@ -19,7 +20,7 @@ BUILDAH ?= buildah
 IMAGE ?= pahs
 
 .PHONY: demo test test-web test-web-hard test-nodes-hard web-pictures browser lint types tests format clean
-.PHONY: site dist test-wheel test-tools release-check container container-cuda test-container container-base
+.PHONY: page npm-packages site dist test-wheel test-tools release-check container container-cuda test-container container-base
 
 demo: $(VENV)/.installed
 	$(BIN)/pahs demo -o demo
@@ -51,6 +52,12 @@ web-pictures: $(VENV)/.installed-dev browser
 
 browser:
 	command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q chromium; }
+
+page: npm-packages
+	$(BIN)/pahs export pahs-t --format browser --runtime build/npm -o build/page --overwrite
+
+npm-packages: $(VENV)/.installed-dev
+	$(BIN)/python -c 'from pathlib import Path; from pahs.export.page import fetch; fetch(Path("build/npm"))'
 
 site: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

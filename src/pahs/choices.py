@@ -11,6 +11,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 GraphFormat = Literal["onnx", "openvino"]
 """What `pahs export` writes."""
+ExportFormat = Literal[GraphFormat, "browser"]
+"""browser: a page with ONNX graphs."""
 ExportPrecision = Literal["fp32", "fp16", "int8"]
 Backend = Literal["auto", "torch", "onnxruntime", "openvino"]
 """What computes a network."""
