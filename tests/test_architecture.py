@@ -35,6 +35,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "backends": (*SMALL, "networks", "engine", "runtime", "export"),
     "deblur": (*SMALL, "networks", "engine", "runtime", "video"),
     "vapoursynth": (*SMALL, "networks", "engine", "runtime"),
+    # Many machines: a plan as data, its units of work, and a batch on Ray.
+    "cluster": (*SMALL, "networks", "engine", "runtime", "video", "deblur"),
     "inspect": (*SMALL, "networks", "runtime", "video", "deblur"),
     # photos, videos, datasets -> training -> weights -> evaluation -> report
     "evaluation": (*SMALL, "networks", "engine", "data.layouts"),
@@ -71,6 +73,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
             "export",
         ),
         *("deblur", "inspect", "demo", "synthesize", "train", "evaluate", "bench", "web", "reproduce"),
+        "cluster",
     ),
     "__main__": ("cli",),
 }

@@ -29,6 +29,8 @@ class DeblurOptions:
     """Future frames that each frame is restored from at least; None: what the model was made for, mostly 19."""
     scene_cuts: bool = True
     """Forget the past where the scene changes."""
+    chunk: int | None = None
+    """Frames that one backward sweep restores; None: as many as are fast, and fit the memory."""
     encode: EncodeOptions = field(default_factory=EncodeOptions)
     """How the result is compressed."""
     start: float | None = None
@@ -57,6 +59,8 @@ class DeblurOptions:
     def __post_init__(self) -> None:
         if self.look_ahead is not None and self.look_ahead < 0:
             raise PahsError(f"look-ahead is {self.look_ahead}; it must be 0 or more")
+        if self.chunk is not None and self.chunk < 1:
+            raise PahsError(f"chunk is {self.chunk}; it must be 1 or more")
         if self.start is not None and self.start < 0:
             raise PahsError(f"--start {self.start:g}: it must be 0 or more")
         if self.end is not None and self.end <= (self.start or 0):
@@ -122,6 +126,7 @@ def deblur(
             gain.before(_large_enough(frames, network, source)),
             look_ahead=options.look_ahead,
             scene_cuts=options.scene_cuts,
+            chunk=options.chunk,
         )
         return gain.after(restored)
 

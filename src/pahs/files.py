@@ -42,7 +42,7 @@ class Partial:
         self._folder = target.with_name(f".{target.name[:_STEM]}.{token}.partial")
         self.path = self._folder / f"result{target.suffix}"
         if not shared:
-            _remove_abandoned(target.parent)
+            remove_abandoned(target.parent)
         lock = _claim(self._folder)
         if lock is None:
             raise PahsError(
@@ -88,7 +88,7 @@ def _claim(folder: Path) -> int | None:
     return None
 
 
-def _remove_abandoned(folder: Path) -> None:
+def remove_abandoned(folder: Path) -> None:
     """Remove what killed jobs left in a folder."""
     with suppress(OSError):
         for path in [p for p in folder.iterdir() if _PARTIAL.fullmatch(p.name)]:

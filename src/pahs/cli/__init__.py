@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cyclopts import CycloptsError, UnknownOptionError
 
-from pahs.cli import exporting, look, reproduction, research, restore, weights
+from pahs.cli import cluster, exporting, look, reproduction, research, restore, weights
 from pahs.cli.options import app, say
 from pahs.errors import PahsError
 from pahs.runtime.malloc import keep_memory
 from pahs.web.command import serve
 
-__all__ = ["app", "exporting", "look", "main", "reproduction", "research", "restore", "weights"]
+__all__ = ["app", "cluster", "exporting", "look", "main", "reproduction", "research", "restore", "weights"]
 
 app.command(serve)
 

@@ -72,6 +72,15 @@ class Restorer:
             bands = min(2 * bands, self.max_bands)
         return bands
 
+    def warm_up(self, images: list[Tensor]) -> None:
+        """Sweep over the frames before a part of a scene, for the forward state that the part begins with."""
+        self.images += images
+        self._extract()
+        while self.queue.count:
+            latents = self._fit(self._propagate, framewise=False)
+            with torch.inference_mode():
+                self.queue.drop(latents[0].shape[1])
+
     def push(self, image: Tensor) -> None:
         """Take the scene's next frame, (3, H, W)."""
         self.images.append(image)

@@ -9,9 +9,9 @@ The forward state is carried over the whole video. The backward sweep runs over 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pahs.engine.restorer import Restorer, size_text
-from pahs.engine.scenes import CutDetector
+from pahs.engine.scenes import CutDetector, KnownCuts
 from pahs.errors import PahsError
 from pahs.levels import to_pictures
 from pahs.networks.contract import Deblurrer
@@ -40,12 +40,14 @@ def stream(
     *,
     look_ahead: int | None = None,
     chunk: int | None = None,
-    scene_cuts: bool = True,
+    scene_cuts: bool | Collection[int] = True,
+    warm_up: int = 0,
 ) -> Iterator[FrameT]:
     """Deblur frames as they come; yields one for each, in order, of the kind that was given.
 
     Frames are float tensors (3, H, W) in [0, 1], returned on their own device and not clipped, or uint8 arrays
-    (H, W, 3). All have one size, at least 16 x 16.
+    (H, W, 3). All have one size, at least 16 x 16. `scene_cuts` are the numbers of the frames with which scenes begin,
+    where that is known. The first `warm_up` frames only prepare the forward state, and come back as they are.
     """
     if look_ahead is not None and look_ahead < 0:
         raise PahsError(f"look-ahead is {look_ahead}; it must be 0 or more")
@@ -62,11 +64,16 @@ def stream(
     kind: FrameT = first.new_empty(0) if isinstance(first, Tensor) else first[:0].copy()
     del first
     restorer = Restorer(model, image, look_ahead, chunk)
-    cuts = CutDetector() if scene_cuts else None
+    cuts = _cuts(scene_cuts, warm_up)
     ahead = AHEAD.get(image.device.type, 0) if cuts is not None else 0
     batches: deque[tuple[list[Tensor], Callable[[], list[bool]]]] = deque()
     pictures = chain(iter([image]), (to_image(_same_kind(x, kind), model) for x in source))
     del image  # only the restorer shall keep a frame: large ones take a good part of a small memory
+    if warm_up:
+        before = list(islice(pictures, warm_up))
+        yield from (from_image(x, kind) for x in before)
+        restorer.warm_up(before)
+        del before
     for images in _batches(pictures, restorer):
         none: Callable[[], list[bool]] = partial(list, [False] * len(images))
         batches.append((images, none if cuts is None else cuts.cuts(images)))
@@ -80,6 +87,12 @@ def stream(
 def restore(model: Deblurrer, clip: Tensor) -> Tensor:
     """A whole clip (T, 3, H, W) of one scene, where every frame sees all that follow it."""
     return torch.stack(list(stream(model, clip, look_ahead=len(clip), chunk=len(clip), scene_cuts=False)))
+
+
+def _cuts(scene_cuts: bool | Collection[int], warm_up: int) -> CutDetector | KnownCuts | None:
+    if isinstance(scene_cuts, bool):
+        return CutDetector() if scene_cuts else None
+    return KnownCuts(scene_cuts, warm_up)
 
 
 def _batches(images: Iterable[Tensor], restorer: Restorer) -> Iterator[list[Tensor]]:

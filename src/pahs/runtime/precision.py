@@ -38,6 +38,11 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     return dtype
 
 
+def name_of_dtype(dtype: torch.dtype) -> str:
+    """fp32, bf16 or fp16."""
+    return next(name for name, known in DTYPES.items() if known == dtype)
+
+
 @functools.cache
 def cpu_speed(dtype: str) -> float:
     """How many times as fast as float32 a network runs in `dtype` on this CPU; 0 where it does not run.

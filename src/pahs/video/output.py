@@ -99,6 +99,12 @@ class OutputFile:
                         packet.dts = packet.pts
                 self._mux(packet)
 
+    def encoded(self, packet: Packet[Stream]) -> None:
+        """Take a picture that the same encoder has encoded elsewhere."""
+        packet.stream = self.video
+        with user_errors(self.path):
+            self._mux(packet)
+
     def copy(self, packet: Packet[Stream]) -> None:
         """Take over a packet of another stream of the source, if that stream is kept."""
         kept = self._copies.kept.get(packet.stream.index) if self._copies else None

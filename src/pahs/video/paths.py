@@ -113,7 +113,7 @@ def _below(folder: Path) -> Iterator[Path]:
     if not videos and images_in(folder):
         yield folder
     for inner in sorted(p for p in folder.iterdir() if p.is_dir() and not p.is_symlink()):
-        if not inner.name.startswith(".") and not _is_result(inner.name):
+        if not inner.name.startswith(".") and not is_result(inner.name):
             yield from _below(inner)
 
 
@@ -139,9 +139,9 @@ def comparison_name(result: Path) -> Path:
 
 def _is_video(path: Path) -> bool:
     known = path.suffix.lower() in VIDEO_SUFFIXES and not path.name.startswith(".")
-    return known and path.is_file() and not _is_result(path.stem)
+    return known and path.is_file() and not is_result(path.stem)
 
 
-def _is_result(stem: str) -> bool:
-    """Results of an earlier run are not taken as new sources."""
+def is_result(stem: str) -> bool:
+    """Whether a name is that of a result: those of an earlier run are not taken as new sources."""
     return stem.removesuffix(_COMPARE).endswith(_MARK)

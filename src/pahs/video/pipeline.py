@@ -103,7 +103,7 @@ def transform(
         # Another job may have finished this very output before its name was locked.
         check_targets(src, dst, encode, overwrite=overwrite, compare=compare)
         advance.expect(source.info.frame_count)
-        frames = _pump(source, sink, fn, torch.device(device), advance, stop, strength)
+        frames = pump(source, sink, fn, torch.device(device), advance, stop, strength)
         if frames == 0:
             raise PahsError(f"{src}: no frame can be decoded; the file is damaged or incomplete")
         if stop is not None and stop.is_set():
@@ -159,7 +159,7 @@ def _make_parent(dst: Path) -> None:
         ) from None
 
 
-def _pump(
+def pump(
     source: FrameSource,
     sink: FrameSink,
     fn: FrameFunction,

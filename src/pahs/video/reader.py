@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pahs.errors import PahsError
 from pahs.video.deinterlace import Deinterlacer
@@ -178,12 +178,16 @@ class VideoReader(FrameSource):
                     yield packet
                 continue
             try:
-                for frame in self.stream.decode(packet):
+                for frame in self._pictures(cast("Packet[VideoStream]", packet)):
                     yield from [frame] if whole is None else whole.put(frame)
             except MemoryError:  # no damage: the file's other frames would be lost one by one
                 raise too_little_memory(self.path) from None
             except av.FFmpegError:
                 self._failed += 1
+
+    def _pictures(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
+        """What a packet of pictures gives; who reads the other streams alone leaves most of them undecoded."""
+        return self.stream.decode(packet)
 
     def _convert(self, frame: VideoFrame, last: int | None) -> Frame:
         info = self.info
