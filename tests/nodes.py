@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,13 +62,17 @@ class Machine:
                         found.append(int(folder.name))
         return found
 
-    def kill(self) -> None:
+    def kill(self, when: Callable[[], bool] = lambda: True) -> None:
         """SIGKILL for all of them at once, as when the power fails; the connections are closed."""
-        while left := self.processes():
+        left = self.processes()
+        while not when():
+            pass
+        while left:
             for process in left:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.02)
+            left = self.processes()
         for started in self.started:
             started.wait()
 

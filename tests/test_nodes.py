@@ -28,8 +28,9 @@ from test_train import ENVIRONMENT, TINY, metrics, python
 
 HARD = bool(os.environ.get("PAHS_NODES_HARD"))
 KILLS = 10
+STEPS = 60 if HARD else 20
 hard = pytest.mark.skipif(not HARD, reason="takes minutes: make test-nodes-hard")
-SETS = ("train.batch=4", "train.steps=20", "train.checkpoint_steps=1", "train.report_seconds=100.0")
+SETS = ("train.batch=4", f"train.steps={STEPS}", "train.checkpoint_steps=1", "train.report_seconds=100.0")
 
 
 @dataclass
@@ -99,7 +100,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def apart(one: Path, other: Path) -> float:
     """The largest difference between the networks, and between the averaged ones, of two runs."""
     a, b = (read_checkpoint(folder / "last.ckpt") for folder in (one, other))
-    assert a.step == b.step == 20 and a.model.keys() == b.model.keys()
+    assert a.step == b.step == STEPS and a.model.keys() == b.model.keys()
     pairs = [*((a.model[name], b.model[name]) for name in a.model), *zip(a.ema, b.ema, strict=True)]
     files = [load_file(folder / "weights.safetensors") for folder in (one, other)]
     pairs += [(files[0][name], files[1][name]) for name in files[0]]
@@ -116,7 +117,7 @@ def test_two_machines_train_like_one_process(at_once: int, two: Path, tmp_path: 
     print(f"weights of one process and of two machines: {distance:.1e} apart at most")
     assert distance < 1e-5
     one, other = metrics(tmp_path / "one"), metrics(two)
-    assert len(one) == len(other) == 11
+    assert len(one) == len(other) == STEPS // 2 + 1
     for a, b in zip(one, other, strict=True):
         for name in {"loss", "gradient_norm", "lr", "psnr_out"} & a.keys():
             assert a[name] == pytest.approx(b[name], rel=1e-3), name
@@ -132,7 +133,7 @@ def test_a_killed_machine_is_replaced(two: Path, tmp_path: Path) -> None:
         second.kill()
         run.finish(stays, run.join(third))
     log = run.log()
-    assert "another process of this training is gone" in log
+    assert "another process of this training is gone or silent (Connection" in log
     assert "resuming at step" in log and "Traceback" not in log
     assert apart(run.out, two) == 0
     steps = [row["step"] for row in metrics(run.out)]
@@ -145,12 +146,12 @@ def test_a_run_goes_on_with_fewer_processes(
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(TINY)
     shutil.copytree(two, tmp_path / "out")
-    train(recipe, [*SETS, "train.steps=22"], resume=True, out=tmp_path / "out")
+    train(recipe, [*SETS, f"train.steps={STEPS + 2}"], resume=True, out=tmp_path / "out")
     told = capsys.readouterr().err
-    assert "resuming at step 20 with 1 processes; until here there were 2" in told
+    assert f"resuming at step {STEPS} (processes: 2 until here, 1 now)" in told
     assert "a batch of 4, 2 at once" in told, "no more at once than fitted before"
     after = read_checkpoint(tmp_path / "out" / "last.ckpt")
-    assert (after.step, after.world, after.at_once) == (22, 1, 2)
+    assert (after.step, after.world, after.at_once) == (STEPS + 2, 1, 2)
 
 
 def launch(recipe: Path, out: Path, more: tuple[tuple[str, ...], tuple[str, ...]]) -> list[tuple[int, str]]:
@@ -205,16 +206,16 @@ def test_every_clip_of_a_batch_is_made_by_one_process() -> None:
 
 @hard
 def test_killed_at_random_moments_the_end_is_the_same(two: Path, tmp_path: Path) -> None:
-    """Any of the machines, also the one that writes the checkpoints and hosts the meeting point."""
+    """Any of the machines, also the one that writes the checkpoints and hosts the meeting point, while it writes."""
     chance = random.Random(5)
     with machines(2 + KILLS) as made:
         spare = iter(made)
         first, second = next(spare), next(spare)
         run = job(tmp_path, first)
         jobs = {first.name: run.join(first), second.name: run.join(second)}
+        halves = 0
         for number in range(KILLS):
-            reached = run.step()
-            run.wait_for(min(19, reached + 1), jobs[first.name])
+            run.wait_for(min(STEPS - 1, run.step() + 4), jobs[first.name])
             time.sleep(chance.uniform(0, 0.5))
             before = run.step()
             if chance.random() < 0.5:
@@ -223,7 +224,9 @@ def test_killed_at_random_moments_the_end_is_the_same(two: Path, tmp_path: Path)
                 jobs[second.name] = run.join(second)
                 killed = "the second machine"
             else:
-                first.kill()
+                ends = time.monotonic() + 20
+                first.kill(lambda: any(run.out.glob(".last.ckpt*")) or time.monotonic() > ends)  # noqa: B023
+                halves += any(run.out.glob(".last.ckpt*"))
                 lost = time.monotonic()
                 while second.processes() and time.monotonic() - lost < 90:
                     time.sleep(0.1)  # torchrun ends without its meeting point
@@ -236,6 +239,7 @@ def test_killed_at_random_moments_the_end_is_the_same(two: Path, tmp_path: Path)
                 f"kill {number + 1} of {KILLS}: {killed}, at step {before}; the checkpoint has step {run.step()}"
             )
         run.finish(jobs[first.name], jobs[second.name])
+    print(f"{halves} kills left a checkpoint half-written beside the last good one")
     assert apart(run.out, two) == 0
 
 
@@ -268,7 +272,7 @@ def test_the_survivor_goes_on_alone(two: Path, tmp_path: Path) -> None:
         second.kill()
         run.finish(stays)
     log = run.log()
-    assert re.search(r"resuming at step \d+ with 1 processes; until here there were 2", log)
+    assert re.search(r"resuming at step \d+ \(processes: 2 until here, 1 now\)", log)
     assert "a batch of 4, 2 at once" in log
     distance = apart(run.out, two)
     print(f"weights of the survivor and of two machines: {distance:.1e} apart at most")

@@ -4,6 +4,8 @@ pahs bench --zoo --device cuda
 pahs bench --model pahs-s runs/mine/weights.safetensors --size 640 360
 pahs bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
 pahs bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
+pahs bench --fleet --price 3                  many GPUs, simulated: pahs.benchmarks.fleet
+pahs bench --fleet --workers 1 2 4            the simulation beside real runs: pahs.benchmarks.workers
 pahs bench --clip 600                         a video file to another one: pahs.benchmarks.files
 pahs bench --training-step recipes/debug.toml a step of training: pahs.benchmarks.training_step
 """
@@ -13,10 +15,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pahs.benchmarks import compare, scaling, zoo
+from pahs.benchmarks import compare, fleet_report, scaling, workers, zoo
 from pahs.benchmarks.conditions import check_model
 from pahs.benchmarks.files import file_report, open_video
-from pahs.benchmarks.options import BenchConfig, Task
+from pahs.benchmarks.options import BenchConfig, FleetOptions, Task
+from pahs.errors import PahsError
+from pahs.figures import fleet as fleet_figure
 from pahs.figures import require_matplotlib
 from pahs.figures.scaling import plot
 from pahs.files import write_json
@@ -31,6 +35,7 @@ def run(
     names: tuple[str, ...] = (),
     sets: tuple[str, ...] = (),
     json_file: Path | None = None,
+    fleet: FleetOptions = FleetOptions(),  # noqa: B008 - frozen
 ) -> None:
     """Measure, tell on stderr how it goes, print the table, write the numbers.
 
@@ -38,12 +43,15 @@ def run(
     training step is timed.
     """
     task.check(names, sets)
+    if fleet != FleetOptions() and not task.fleet:
+        raise PahsError("--gpus, --price and the like belong to --fleet; give both")
     if task.training_step is not None:
         from pahs.benchmarks.training_step import measure_recipe  # it needs what only training needs
 
         content = measure_recipe(task.training_step, sets, task.steps)
     else:
-        text, content = measure(task, config, names or (default_model(choose_device(config.device)),))
+        names = names or ("pahs-s" if task.fleet else default_model(choose_device(config.device)),)
+        text, content = simulated(task, fleet, names[0]) if task.fleet else measure(task, config, names)
         print(text)
     if json_file is not None:
         write_json(json_file, content)
@@ -68,6 +76,21 @@ def measure(task: Task, config: BenchConfig, names: tuple[str, ...]) -> tuple[st
         return scaling.markdown(curves), scaling.numbers(curves)
     result = zoo.measure_all(list(PRESETS) if task.zoo else names, config, say)
     return zoo.markdown(result), zoo.numbers(result)
+
+
+def simulated(task: Task, options: FleetOptions, model: str) -> tuple[str, dict[str, object]]:
+    """The tables and the numbers of many GPUs, or of workers on this machine beside them."""
+    if options.workers:
+        if task.plot is not None:
+            raise PahsError("--plot: real runs are a table only; leave out --workers, or --plot")
+        runs = workers.compare(model, options, say)
+        return workers.markdown(runs), workers.numbers(runs)
+    if task.plot is not None:
+        require_matplotlib()
+    result = fleet_report.report(model, options)
+    if task.plot is not None:
+        fleet_figure.plot(result, task.plot)
+    return fleet_report.markdown(result), fleet_report.numbers(result)
 
 
 def say(line: str) -> None:

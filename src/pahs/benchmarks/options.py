@@ -59,6 +59,8 @@ class Task:
     """The paper's inference as it is written, and ours, stage by stage."""
     scaling: bool = False
     """Sizes up to --size, and videos up to ten times --frames."""
+    fleet: bool = False
+    """Simulate many GPUs, for a folder of clips and for one film."""
     training_step: Path | None = None
     """Time every kind of training step on this recipe, or that of train.step."""
     steps: int = 200
@@ -68,23 +70,23 @@ class Task:
     clip: int | None = None
     """The same with a video of so many frames that is made for it."""
     plot: Path | None = None
-    """With --scaling: draw the curves into this PNG."""
+    """With --scaling or --fleet: draw the curves into this PNG."""
 
     def __post_init__(self) -> None:
-        if sum((self.zoo, self.reference, self.scaling)) > 1:
-            raise PahsError("--zoo, --reference and --scaling are three measurements; keep one of them")
+        if sum((self.zoo, self.reference, self.scaling, self.fleet)) > 1:
+            raise PahsError("--zoo, --reference, --scaling and --fleet exclude each other; keep one of them")
         if self.steps < 1:
             raise PahsError(f"--steps {self.steps}: use 1 or more")
         if self.file is not None and self.clip is not None:
             raise PahsError("--file and --clip are both given; keep one of them")
-        if self.from_file and (self.zoo or self.scaling):
+        if self.from_file and (self.zoo or self.scaling or self.fleet):
             raise PahsError(
-                "--file and --clip: measured alone or with --reference, not with --zoo or --scaling"
+                "--file and --clip: measured alone or with --reference, not with --zoo, --scaling or --fleet"
             )
         if self.clip is not None and self.clip < 2:
             raise PahsError(f"--clip {self.clip}: use 2 frames or more")
-        if self.plot is not None and not self.scaling:
-            raise PahsError("--plot: only --scaling draws; give both")
+        if self.plot is not None and not (self.scaling or self.fleet):
+            raise PahsError("--plot: only --scaling and --fleet draw; give one of them too")
 
     @property
     def from_file(self) -> bool:
@@ -94,13 +96,79 @@ class Task:
         """Refuse models, and values of a recipe, that do not go with the measurement."""
         if self.training_step is None and sets:
             raise PahsError("--set: changes the recipe of --training-step; give both")
-        others = self.zoo or self.reference or self.scaling or self.from_file or names
+        others = self.zoo or self.reference or self.scaling or self.fleet or self.from_file or names
         if self.training_step is not None and others:
             raise PahsError(
                 "--training-step: measured alone, and the recipe names the model; leave the rest out"
             )
         if self.zoo and names:
             raise PahsError("--zoo and --model are both given; keep one of them")
-        single = "--file and --clip" if self.from_file else "--reference and --scaling"
-        if len(names) > 1 and (self.from_file or self.reference or self.scaling):
+        single = "--file and --clip" if self.from_file else "--reference, --scaling and --fleet"
+        if len(names) > 1 and (self.from_file or self.reference or self.scaling or self.fleet):
             raise PahsError(f"--model {' '.join(names)}: {single} measure one model")
+
+
+@dataclass(frozen=True)
+class FleetOptions:
+    """With --fleet: what is simulated, and what is not measured but set."""
+
+    gpus: tuple[int, ...] = (1, 8, 64, 1000)
+    """Numbers of GPUs."""
+    rates: Path | None = None
+    """Your own rates: what `pahs bench --clip N --json FILE` wrote. Default: those of docs/benchmarks.md."""
+    clips: int = 10_000
+    """Videos in the folder."""
+    clip_seconds: float = 10.0
+    """Length of each."""
+    film_hours: float = 2.0
+    """Length of the film."""
+    video_rate: float = 30.0
+    """Frames per second of the videos."""
+    megabits: float = 3.8
+    """Mbit/s of the videos, read and written alike."""
+    network: float = 3.0
+    """Gbit/s of one GPU's part of its machine's connection."""
+    storage: float = 40.0
+    """Gbit/s of the storage, read and written together."""
+    joining: float = 1.6
+    """Gbit/s, read and written together, at which one worker joins the segments of a video."""
+    start_up: float = 20.0
+    """Seconds until a worker is ready."""
+    per_segment: float = 0.05
+    """Seconds of a worker that each clip or segment costs beyond its frames."""
+    per_task: float = 0.005
+    """Seconds of the one driver for each clip or segment."""
+    warm_up: int = 20
+    """Frames that are computed before a segment, and thrown away."""
+    after: int = 19
+    """The same after it: the look-ahead."""
+    price: float | None = None
+    """Price of a GPU for an hour; the tables then show the cost of an hour of video."""
+    workers: tuple[int, ...] = ()
+    """Compare with real runs instead, with so many processes on this machine."""
+    sleep: float | None = None
+    """With --workers: let the network sleep so many milliseconds a frame, to see what scheduling alone costs."""
+
+    def __post_init__(self) -> None:
+        positive = (
+            "clips",
+            "clip_seconds",
+            "film_hours",
+            "video_rate",
+            "megabits",
+            "network",
+            "storage",
+            "joining",
+        )
+        for name in positive:
+            if getattr(self, name) <= 0:
+                raise PahsError(f"--{name.replace('_', '-')} {getattr(self, name):g}: it must be above 0")
+        for name in ("start_up", "per_segment", "per_task", "warm_up", "after", "price", "sleep"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise PahsError(f"--{name.replace('_', '-')} {value:g}: it must be 0 or more")
+        for name in ("gpus", "workers"):
+            if any(value < 1 for value in getattr(self, name)):
+                raise PahsError(f"--{name}: use numbers of 1 or more")
+        if self.sleep is not None and not self.workers:
+            raise PahsError("--sleep: belongs to --workers; give both")

@@ -23,6 +23,7 @@ app.register_install_completion_command(help="Install completion for this shell.
 
 RUNNING = Group("Where and how it runs")
 PART = Group("A part of the video")
+FLEET = Group("Many GPUs, simulated")
 ENCODING = Group("The video that is written")
 
 ModelOption = Annotated[

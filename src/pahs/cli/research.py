@@ -7,8 +7,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from pahs.benchmarks.options import BenchConfig, Task
+from pahs.benchmarks.options import BenchConfig, FleetOptions, Task
 from pahs.cli.options import (
+    FLEET,
     DeviceOption,
     JsonOption,
     ModelOption,
@@ -142,6 +143,7 @@ def bench(
     ] = (),
     task: Annotated[Task, Parameter(name="*", negative="")] = Task(),  # noqa: B008 - frozen
     config: Annotated[BenchConfig, Parameter(name="*")] = BenchConfig(),  # noqa: B008
+    fleet: Annotated[FleetOptions, Parameter(name="*", group=FLEET, consume_multiple=True)] = FleetOptions(),  # noqa: B008
     sets: SetOption = (),
     json_file: JsonOption = None,
 ) -> None:
@@ -151,4 +153,4 @@ def bench(
     """
     from pahs.bench import run
 
-    run(task, config, names, sets, json_file)
+    run(task, config, names, sets, json_file, fleet)

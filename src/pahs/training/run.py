@@ -204,7 +204,7 @@ class Run:
         self.clock.before, self.clock.preparing = checkpoint.elapsed, checkpoint.preparing
         self.made, self.best_psnr = checkpoint.step, checkpoint.best_psnr
         before, world = checkpoint.world, self.fabric.world_size
-        changed = "" if before == world else f" with {world} processes; until here there were {before}"
+        changed = "" if before == world else f" (processes: {before} until here, {world} now)"
         self.book.say(f"resuming at step {self.made}{changed}")
 
     def finish(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from pahs.training.checkpoint import Checkpoint, parse_checkpoint
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
+SOURCE_LINE = re.compile(r"^\[[^]]*\] ")
+"""Where in gloo's own source an error arose."""
 Facts = dict[str, Any]
 """Numbers and texts by name, which every process must find alike."""
 
@@ -116,7 +119,7 @@ def watched(world: int) -> Iterator[None]:
     except RuntimeError as error:
         if world == 1 or not (isinstance(error, torch.distributed.DistError) or "gloo" in str(error)):
             raise
-        reason = str(error).strip().splitlines()[0]
+        reason = SOURCE_LINE.sub("", str(error).strip()).partition(". ")[0].partition("\n")[0]
         raise PahsError(
             f"another process of this training is gone or silent ({reason}); "
             "started again with --resume, all continue from the last checkpoint"
