@@ -29,9 +29,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     # video file -> video file
     "engine": (*SMALL, "kernels", "networks"),
     "runtime": (*SMALL, "networks", "engine"),
-    # Networks as graphs: what is in a folder of them, and how it is written.
+    # Networks as graphs: what is in a folder of them, how they run, and how they are written.
     "backends.graphs": (*SMALL, "networks.contract"),
-    "export": (*SMALL, "networks", "runtime", "backends.graphs"),
+    "backends.sessions": SMALL,
+    "backends.network": (*SMALL, "networks", "engine"),
+    "export": (
+        *(*SMALL, "networks", "engine", "runtime", "data.street", "evaluation.metrics"),
+        *("backends.graphs", "backends.sessions", "backends.network"),
+    ),
     "backends": (*SMALL, "networks", "engine", "runtime", "export"),
     "deblur": (*SMALL, "networks", "engine", "runtime", "video"),
     "vapoursynth": (*SMALL, "networks", "engine", "runtime"),

@@ -21,7 +21,7 @@ import pytest
 from clips import decoded, make_clip
 from doc_blocks import COMMAND, Block, blocks
 from pahs.cli import app, main
-from pahs.demo import paint_street
+from pahs.data.street import paint_street
 from pahs.training.recipe_file import load_recipe
 
 ROOT = Path(__file__).parents[1]

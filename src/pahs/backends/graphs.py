@@ -120,6 +120,8 @@ class Description:
     """Rows of context that make `extract` exact on a horizontal band of the frame; none: whole frames only."""
     reconstruct_halo: int | None
     graphs: tuple[Graph, ...]
+    int8_loss: float | None = None
+    """Decibels by which int8 restores a painted video worse than float32 does; none in other precisions."""
 
     @property
     def contract(self) -> Contract:

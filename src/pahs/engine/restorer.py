@@ -67,7 +67,8 @@ class Restorer:
             return bands
         contract = self.model.contract
         halos = 2 * max(contract.extract_halo or 0, contract.reconstruct_halo or 0)
-        rows = int((1 - MEMORY_SHARE) * free_memory(torch.device("cpu")) / stage_bytes(self.model)) // width
+        taken = contract.stage_bytes or stage_bytes(self.model)
+        rows = int((1 - MEMORY_SHARE) * free_memory(torch.device("cpu")) / taken) // width
         while bands < self.max_bands and self.height // bands + (halos if bands > 1 else 0) > rows:
             bands = min(2 * bands, self.max_bands)
         return bands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from importlib.resources import files
@@ -9,11 +10,13 @@ from pathlib import Path
 
 from pahs.backends import graphs
 from pahs.backends.graphs import SUFFIXES, Description, File, Graph, is_folder_of_graphs
+from pahs.backends.network import GraphNetwork
+from pahs.backends.sessions import open_graph
 from pahs.choices import ExportPrecision, GraphFormat, check_choice
 from pahs.errors import PahsError
-from pahs.export.onnx import require, write_onnx
+from pahs.export.onnx import require, to_openvino, write_onnx
 from pahs.export.readme import readme
-from pahs.export.stages import exportable, parts
+from pahs.export.stages import Part, exportable, parts
 from pahs.files import remove, whole
 from pahs.networks import ARCHITECTURES, Deblurrer
 from pahs.progress import bar
@@ -63,13 +66,17 @@ def export_network(
     about = describe(network, name, format, precision)
     with bar(f"exporting {name}", None, "graphs", quiet) as advance, whole(output) as partial:
         partial.mkdir()
-        written: list[Graph] = []
-        for part in parts(network.half() if precision == "fp16" else network):
-            file = partial / f"{part.graph.name}{SUFFIXES['onnx'][0]}"
-            write_onnx(part, network, file, metadata(about, part.graph))
-            written.append(part.graph)
+        found = parts(network.half() if precision == "fp16" else network)
+        about = replace(about, graphs=tuple(part.graph for part in found))
+        for part in found:
+            write_onnx(part, network, partial / _onnx_name(part.graph), metadata(about, part.graph))
             advance(1)
-        about = replace(about, graphs=tuple(_with_files(graph, partial, format) for graph in written))
+        if precision == "int8":
+            about = _quantised(network, about, found, partial)
+        if format == "openvino":
+            for graph in about.graphs:
+                to_openvino(partial / _onnx_name(graph), half=precision == "fp16")
+        about = replace(about, graphs=tuple(_with_files(graph, partial, format) for graph in about.graphs))
         graphs.write(about, partial)
         (partial / "README.md").write_text(readme(about), encoding="utf-8")
         if format == "onnx":
@@ -78,6 +85,24 @@ def export_network(
         if output.exists():
             remove(output)
     return about
+
+
+def _quantised(network: Deblurrer, about: Description, found: Sequence[Part], folder: Path) -> Description:
+    """Let the graphs in a folder have int8 layers, and say what that loses."""
+    from pahs.export.quantise import feeds, loss, quantise
+
+    examples = feeds(network, about, found)
+    sessions = {}
+    for graph in about.graphs:
+        file = folder / _onnx_name(graph)
+        quantise(file, graph, examples.pop(graph.name), metadata(about, graph))
+        sessions[graph.name] = open_graph(file, graph, "onnxruntime", "int8")
+    quantised = GraphNetwork(about, sessions, "onnxruntime", "int8")
+    return replace(about, int8_loss=round(loss(network, quantised), 4))
+
+
+def _onnx_name(graph: Graph) -> str:
+    return f"{graph.name}{SUFFIXES['onnx'][0]}"
 
 
 def describe(network: Deblurrer, name: str, format: GraphFormat, precision: ExportPrecision) -> Description:
@@ -107,7 +132,7 @@ def describe(network: Deblurrer, name: str, format: GraphFormat, precision: Expo
 def metadata(about: Description, graph: Graph) -> dict[str, str]:
     """What a graph's own file says, so that it can be told apart from others without its folder."""
     facts = asdict(about)
-    left_out = ("config", "runtime", "graphs")
+    left_out = ("config", "runtime", "graphs", "int8_loss")
     return {f"pahs_{key}": str(value) for key, value in facts.items() if key not in left_out} | {
         "pahs_graph": graph.name
     }

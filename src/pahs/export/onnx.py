@@ -1,4 +1,4 @@
-"""A stage as an ONNX file, written by PyTorch's exporter, with dynamic batch, height and width."""
+"""A stage as a file, written by PyTorch's exporter to ONNX, with dynamic batch, height and width."""
 
 from __future__ import annotations
 
@@ -23,16 +23,26 @@ EXAMPLE = 2, 6, 8
 because the exporter would take them for one size, or for a fixed one."""
 
 
-def require(format: GraphFormat, precision: ExportPrecision) -> None:
+def require(format: GraphFormat, precision: ExportPrecision, asked: str = "pahs export") -> None:
     """Refuse early what cannot be written without a package that is not there."""
+    for package, extra in _needed(format, precision).items():
+        if find_spec(package) is None:
+            raise PahsError(f"{asked} needs {package}; install it with pip install 'pahs[{extra}]'")
+
+
+def writes(precision: ExportPrecision) -> bool:
+    """Whether everything is there to write ONNX graphs."""
+    return all(find_spec(package) is not None for package in _needed("onnx", precision))
+
+
+def _needed(format: GraphFormat, precision: ExportPrecision) -> dict[str, str]:
+    """Packages, each with the extra that brings it."""
     wanted = {"onnx": "export", "onnxscript": "export"}
     if format == "openvino":
         wanted["openvino"] = "openvino"
     if precision == "int8":
         wanted["onnxruntime"] = "onnxruntime"
-    for package, extra in wanted.items():
-        if find_spec(package) is None:
-            raise PahsError(f"pahs export needs {package}; install it with pip install 'pahs[{extra}]'")
+    return wanted
 
 
 def write_onnx(part: Part, network: Deblurrer, path: Path, metadata: Mapping[str, str]) -> None:
@@ -73,6 +83,14 @@ def write_onnx(part: Part, network: Deblurrer, path: Path, metadata: Mapping[str
         model.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(model, full_check=True)
     onnx.save(model, path)
+
+
+def to_openvino(file: Path, half: bool) -> None:
+    """Replace an ONNX file by OpenVINO's two."""
+    import openvino
+
+    openvino.save_model(openvino.convert_model(file), file.with_suffix(".xml"), compress_to_fp16=half)
+    file.unlink()
 
 
 def _name_sizes(model, part: Part) -> None:  # type: ignore[no-untyped-def]

@@ -51,6 +51,8 @@ class Contract:
     """Pixels of context that make `extract` exact on a horizontal band; None: whole frames only."""
     reconstruct_halo: int | None = None
     """The same for `reconstruct`, also in pixels of the frame."""
+    stage_bytes: float | None = None
+    """Bytes that a frame-wise stage takes for a pixel on a CPU, about; None: the engine tries it out."""
     offloads: bool = False
     """`propagate_frames` fetches one frame at a time, so that features may lie in the host's memory."""
 
@@ -70,6 +72,11 @@ class Deblurrer(nn.Module, ABC):
 
     config: ModelConfig
     contract: Contract
+
+    @property
+    def kind(self) -> str:
+        """What computes, where its speed is remembered."""
+        return type(self).__name__
 
     @abstractmethod
     def extract(self, frames: Tensor) -> Tensors:
