@@ -203,6 +203,8 @@ def test_subtitles_of_an_mp4_are_kept_in_matroska(tmp_path):
         ("out.y4m", "cannot store when"),
         ("out.h264", "cannot store when"),
         ("out.ts", "cannot write ffv1 into a mpegts"),
+        ("out.mpg", "hold MPEG-1 or MPEG-2 video, which pahs does not write"),
+        ("out.vob", "hold MPEG-1 or MPEG-2 video, which pahs does not write"),
     ],
 )
 def test_an_output_that_nobody_can_play_is_refused_before_the_work(tmp_path, name, words):

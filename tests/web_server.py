@@ -93,7 +93,7 @@ class Server:
         return dict(job)
 
     def wait(
-        self, id: str, done: str | Callable[[dict[str, Any]], object] = "done", seconds: float = 60
+        self, id: str, done: str | Callable[[dict[str, Any]], object] = "done", seconds: float = 120
     ) -> dict[str, Any]:
         """The job, once it is in that state or fulfils that condition."""
         deadline = time.monotonic() + seconds

@@ -28,6 +28,8 @@ _FALLBACKS: dict[str, Family] = {"prores_ks": "yuv422"}
 _NO_LOSSLESS = {"av1", "prores"}
 # Muxers that write any codec; players know these.
 _PLAYED = {"mpegts": ("h264", "hevc")}
+_OLD = ("mpeg", "svcd")
+"""FFmpeg's names for .mpg and .vob. Its muxer writes anything into them, which then nobody can open."""
 # x264's words for FFmpeg's codes of the field order.
 _FIELDS = {2: "tff=1", 5: "tff=1", 3: "bff=1", 4: "bff=1"}
 _NARROWEST_HEVC = 64
@@ -52,6 +54,11 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
         raise PahsError(
             f"{info.path}: is {info.width} columns wide, and HEVC is written from {_NARROWEST_HEVC} on; "
             "choose --codec h264, vp9 or ffv1"
+        )
+    if container in _OLD:
+        raise PahsError(
+            "cannot write an .mpg or .vob file: they hold MPEG-1 or MPEG-2 video, which pahs does not write; choose an "
+            ".mp4, .mkv or .ts output"
         )
     hardware = "_" in options.codec
     if options.lossless and (options.codec in _NO_LOSSLESS or hardware):

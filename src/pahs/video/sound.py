@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.stream import Stream
 
-_ENCODERS = {"matroska": "flac", "nut": "flac", "webm": "libopus", "ogg": "flac", "mpeg": "mp2", "vob": "mp2"}
+_ENCODERS = {"matroska": "flac", "nut": "flac", "webm": "libopus", "ogg": "flac"}
 _BIT_RATE = 160_000
 """Bits per second and channel for encoders that lose something: more than a listener can tell."""
 

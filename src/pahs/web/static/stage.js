@@ -108,6 +108,7 @@ export function makeStage(container, { about, onUpload, onRemoved, onBack }) {
     if (job.preview?.kind === "first") screen.append(h("p", { class: "ribbon" }, icon("eye"), `First look: the blurriest second, from ${clock(job.preview.start, 1)}`));
     const body = h("div", { class: "below" });
     if (job.state === "failed") body.append(h("div", { class: "failure", role: "alert" }, icon("warn"), h("div", {}, h("b", {}, "This did not work"), h("p", {}, job.error))));
+    if (job.state === "cancelled") body.append(h("p", { class: "line" }, job.received === job.size ? "Cancelled. Retry starts it again from the beginning." : "The upload was cancelled. Drop the file again to start over."));
     if (job.warnings.length) body.append(h("ul", { class: "warnings" }, job.warnings.map((line) => h("li", {}, line))));
     const meter = h("div", { class: "meter", role: "progressbar", "aria-label": "Progress", "aria-valuemin": "0", "aria-valuemax": "100" }, h("i"));
     parts.meter = meter;
@@ -166,7 +167,7 @@ export function makeStage(container, { about, onUpload, onRemoved, onBack }) {
     const shape = job.facts ? `${job.facts.width} / ${job.facts.height}` : "16 / 9";
     const frame = h("div", { class: "poster" }, job.thumbnail ? h("img", { src: job.thumbnail, alt: `First frame of ${job.name}` }) : icon("film"));
     frame.style.setProperty("--shape", shape);
-    frame.classList.toggle("small", job.state === "failed" && !job.thumbnail);
+    frame.classList.toggle("small", ended(job) && !job.thumbnail);
     if (job.state === "running" && !job.held) frame.append(h("span", { class: "scan", "aria-hidden": "true" }));
     return frame;
   }
