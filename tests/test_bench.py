@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pahs import bench, cli
-from pahs.benchmarks import conditions, zoo
+from pahs.benchmarks import conditions, expected, zoo
 from pahs.benchmarks.options import BenchConfig
 from pahs.errors import PahsError
 from pahs.networks import PRESETS, PAHSConfig
@@ -171,6 +171,22 @@ def test_the_command_runs_where_av_is_not_installed(which, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = table(done.stdout)
     assert float(rows["ours"][2] if which else rows[narrow][4]) > 0
+
+
+def test_expected_speeds_are_scaled_from_what_was_measured(tmp_path, capsys, monkeypatch):
+    """A card with the rates of the measured one reaches what was measured; half of a rate is half of the speed."""
+    base = expected.MEASURED_ON
+    slower = replace(base, tflops=base.tflops / 2), replace(base, bandwidth=base.bandwidth / 3)
+    monkeypatch.setattr(expected, "CARDS", (base, *slower))
+    speeds = [row.speed for row in expected.expect("pahs-s", 1280, 720)]
+    assert speeds == pytest.approx([234.0, 117.0, 78.0])
+    assert expected.expect("pahs-s", 640, 360)[0].speed == pytest.approx(4 * 234, rel=0.05)
+    options = ["--expected", "--model", "pahs-s", "--json", str(tmp_path / "e.json")]
+    assert cli.main(["bench", *options]) in (0, None)
+    assert "Computed, not measured" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "e.json").read_text())["computed"]) == 3
+    assert cli.main(["bench", "--expected", "--model", "pahs-t"]) == 2
+    assert "--model pahs-t: --expected computes pahs and pahs-s" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_written_is_one_line(tmp_path):

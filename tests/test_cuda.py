@@ -66,6 +66,52 @@ def test_half_precision_is_close(precision: str) -> None:
     assert psnr(restored("cuda", precision, frames), restored("cuda", "fp32", frames)) > 50
 
 
+@pytest.mark.parametrize("capability", [(7, 0), (8, 0), (8, 6), (8, 9), (12, 0)])
+@pytest.mark.parametrize("name", ["pahs-s", "pahs-t"])
+def test_the_kernels_of_another_generation_give_the_same_frames(
+    name: str, capability: tuple[int, int]
+) -> None:
+    """What Ampere, Ada and Blackwell choose, and cards that get no kernels of ours, computed by this GPU."""
+    frames = clip(12, 360, 640)
+    expected = torch.stack(list(stream(load(name, "cuda", "fp32"), frames, scene_cuts=False)))
+    with dispatch.as_on(capability):
+        found = torch.stack(list(stream(load(name, "cuda", "bf16"), frames, scene_cuts=False)))
+        tried = libraries(0, capability).tried
+    assert psnr(found, expected) > 50
+    assert not tried.get("hopper") and any(tried.values()) == (capability >= (7, 5))
+
+
+def test_the_tiles_of_triton_fit_the_shared_memory_of_small_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block may take 99 KiB on cards of capability 8.6, 8.9 and 12.0; on an H200, 227."""
+    from pahs.kernels import triton
+
+    most: list[int] = []
+    for name in ("_conv", "_from_rgb", "_sum"):
+        monkeypatch.setattr(triton, name, Watched(getattr(triton, name), most))
+    for channels, outputs in ((16, 16), (32, 32), (64, 64), (64, 3), (32, 3)):
+        for dtype in (torch.bfloat16, torch.float16):
+            x = torch.rand(1, channels, 64, 64, device="cuda").to(dtype).to(memory_format=torch.channels_last)
+            weight = x.new_zeros(outputs, channels, 3, 3).to(memory_format=torch.channels_last)
+            triton.conv(x, weight, x.new_zeros(outputs), None, True)
+            triton.add_(x, x.new_zeros(channels), x.clone())
+            picture = x[:, :3].contiguous(memory_format=torch.channels_last)
+            triton.conv_from_rgb(picture, x.new_zeros(channels, 3, 3, 3), x.new_zeros(channels))
+    assert len(most) == 30 and max(most) <= 99 * 1024
+
+
+class Watched:
+    """A kernel of Triton that notes how much shared memory each launch takes."""
+
+    def __init__(self, kernel: object, noted: list[int]) -> None:
+        self.kernel, self.noted = kernel, noted
+
+    def __getitem__(self, grid: object) -> object:
+        def launch(*arguments: object, **options: object) -> None:
+            self.noted.append(self.kernel[grid](*arguments, **options).metadata.shared)  # type: ignore[index]
+
+        return launch
+
+
 def test_short_memory_gives_the_same_frames() -> None:
     frames = clip(4, 1072, 1920)
     expected = restored("cuda", "fp32", frames)
@@ -100,14 +146,13 @@ LAYERS = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [(1, 16, 16), (2, 45, 80), (3, 37, 130)])
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("choice", ["chosen", "as before Hopper", "as for large pictures"])
+@pytest.mark.parametrize("choice", ["chosen", "as on Ampere and Ada", "as for large pictures"])
 def test_fused_layers_are_the_plain_ones(
-    name: str, size: tuple[int, int, int], dtype: torch.dtype, choice: str, monkeypatch: pytest.MonkeyPatch
+    name: str, size: tuple[int, int, int], dtype: torch.dtype, choice: str
 ) -> None:
     """As near to float64 as the format allows, with the weights that the format can hold; by every kernel there is."""
     torch.manual_seed(0)
-    if choice != "chosen":
-        monkeypatch.setattr(dispatch, "libraries", lambda device: frozenset({"triton", "cudnn"}))
+    capability = torch.cuda.get_device_capability() if choice == "chosen" else (8, 6)
     height = 1 << 22 if choice == "as for large pictures" else 1
     make, channels = LAYERS[name]
     layer: nn.Module = make().cuda().to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -117,7 +162,7 @@ def test_fused_layers_are_the_plain_ones(
         .to(memory_format=torch.channels_last)
     )
     with torch.inference_mode():
-        with dispatch.recording(), dispatch.band(1, height):
+        with dispatch.recording(), dispatch.band(1, height), dispatch.as_on(capability):
             result = layer(x)
         expected = layer.double()(x.double())
     step = torch.finfo(dtype).eps

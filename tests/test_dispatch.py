@@ -138,6 +138,36 @@ def test_without_a_gpu_nothing_is_chosen(dtype: torch.dtype) -> None:
         assert dispatch.fused(x, x) is None
 
 
+@pytest.mark.parametrize(
+    ("capability", "found"),
+    [
+        ((7, 0), set()),
+        ((7, 5), {"triton", "cudnn"}),
+        ((8, 0), {"triton", "cudnn"}),
+        ((8, 6), {"triton", "cudnn"}),
+        ((8, 9), {"triton", "cudnn"}),
+        ((9, 0), {"hopper", "triton", "cudnn"}),
+        ((10, 0), {"triton", "cudnn"}),
+        ((12, 0), {"triton", "cudnn"}),
+    ],
+)
+def test_a_generation_of_gpus_gets_the_kernels_that_it_can_run(
+    capability: tuple[int, int], found: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where everything works: a kernel is not even tried on a generation that lacks its instructions."""
+    tried = []
+    for name in dispatch.TRIALS:
+        monkeypatch.setitem(dispatch.TRIALS, name, lambda name=name: tried.append(name))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
+    libraries = dispatch.Libraries(0, capability)
+    assert {name for name in dispatch.TRIALS if name in libraries} == set(tried) == found
+    assert set(dispatch.RUNS_ON) == set(dispatch.TRIALS)
+    c = Convolution(hollow(1, 64, 720, 1280), hollow(64, 64, 3, 3), torch.empty(64, device="meta"))
+    with dispatch.recording():
+        kernel = choose(ops.CONVOLUTION, describe(c), libraries).name
+    assert kernel == ("hopper" if "hopper" in found else "cudnn-add" if found else "conv-then-sum")
+
+
 def test_a_library_that_does_not_work_is_tried_once_and_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,7 +179,7 @@ def test_a_library_that_does_not_work_is_tried_once_and_named(
 
     monkeypatch.setitem(dispatch.TRIALS, "triton", broken)
     monkeypatch.setattr(torch.cuda, "device", lambda device: torch.no_grad())
-    found = dispatch.Libraries(0)
+    found = dispatch.Libraries(0, (8, 9))
     assert "triton" not in found and "triton" not in found
     assert len(tries) == 1
     assert [record.message for record in caplog.records] == [

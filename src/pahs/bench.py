@@ -7,6 +7,7 @@ pahs bench --scaling --size 3840 2160         over sizes and lengths: pahs.bench
 pahs bench --fleet --price 3                  many GPUs, simulated: pahs.benchmarks.fleet
 pahs bench --fleet --workers 1 2 4            the simulation beside real runs: pahs.benchmarks.workers
 pahs bench --clip 600                         a video file to another one: pahs.benchmarks.files
+pahs bench --expected                         computed for other cards: pahs.benchmarks.expected
 pahs bench --training-step recipes/debug.toml a step of training: pahs.benchmarks.training_step
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pahs.benchmarks import compare, fleet_report, scaling, workers, zoo
+from pahs.benchmarks import compare, expected, fleet_report, scaling, workers, zoo
 from pahs.benchmarks.conditions import check_model
 from pahs.benchmarks.files import file_report, open_video
 from pahs.benchmarks.options import BenchConfig, FleetOptions, Task
@@ -49,6 +50,10 @@ def run(
         from pahs.benchmarks.training_step import measure_recipe  # it needs what only training needs
 
         content = measure_recipe(task.training_step, sets, task.steps)
+    elif task.expected:
+        chosen = names or tuple(expected.WITHOUT_HOPPER)
+        print(expected.markdown(chosen, config))
+        content = expected.numbers(chosen, config)
     else:
         names = names or ("pahs-s" if task.fleet else default_model(choose_device(config.device)),)
         text, content = simulated(task, fleet, names[0]) if task.fleet else measure(task, config, names)

@@ -7,7 +7,9 @@ from typing import Any, Literal, get_args
 
 from pahs.errors import PahsError
 
-Device = Literal["auto", "cpu", "cuda"]
+Device = Literal["auto", "cpu", "cuda", "xpu", "mps"]
+"""cuda: NVIDIA, and AMD with a ROCm build of PyTorch; xpu: Intel; mps: Apple."""
+TrainingDevice = Literal["auto", "cpu", "cuda"]
 Precision = Literal["auto", "fp32", "bf16", "fp16"]
 GraphFormat = Literal["onnx", "openvino"]
 """What `pahs export` writes."""

@@ -50,7 +50,7 @@ class DeblurOptions:
     overwrite: bool = False
     """Replace an output that exists."""
     device: str = "auto"
-    """auto (a CUDA GPU if there is one), cpu, cuda, or one GPU of several, such as cuda:1."""
+    """auto (a GPU if there is one), cpu, cuda (NVIDIA, AMD), xpu (Intel), mps (Apple), or one of several: cuda:1."""
     precision: str = "auto"
     """auto, fp32, bf16 or fp16. A network that is loaded already has its own device and precision."""
     memory: float | None = None

@@ -74,8 +74,8 @@ def tf32(allowed: bool) -> Iterator[None]:
 
 
 def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def time_work(work: Callable[[], object], device: torch.device) -> float:
@@ -88,7 +88,7 @@ def time_work(work: Callable[[], object], device: torch.device) -> float:
 
 
 def allocated(device: torch.device) -> int:
-    """Bytes of a GPU in use; on a CPU nothing is measured."""
+    """Bytes of a CUDA GPU in use; elsewhere nothing is measured."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
@@ -98,14 +98,14 @@ def reset_peak(device: torch.device) -> None:
 
 
 def peak_since(before: int, device: torch.device) -> int | None:
-    """Most bytes in use since `reset_peak`, less those in use before; None on a CPU."""
+    """Most bytes in use since `reset_peak`, less those in use before; None but on a CUDA GPU."""
     return torch.cuda.max_memory_allocated(device) - before if device.type == "cuda" else None
 
 
 def free_memory() -> None:
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    if torch.accelerator.is_available():
+        torch.accelerator.empty_cache()
 
 
 def conditions(config: BenchConfig, what: str) -> str:

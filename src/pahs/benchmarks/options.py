@@ -20,7 +20,7 @@ class BenchConfig:
     seconds: float = 2.0
     """Time for a model, about: a slow one is timed on the first frames of the clip."""
     device: Device = "auto"
-    """auto takes a CUDA GPU if there is one."""
+    """auto takes a GPU if there is one."""
     precision: Precision = "auto"
     """auto: half precision on GPUs, and on CPUs that are faster with it."""
     memory: float | None = None
@@ -61,6 +61,8 @@ class Task:
     """Sizes up to --size, and videos up to ten times --frames."""
     fleet: bool = False
     """Simulate many GPUs, for a folder of clips and for one film."""
+    expected: bool = False
+    """Nothing is measured: what consumer cards should reach is computed from measurements of an H200."""
     training_step: Path | None = None
     """Time every kind of training step on this recipe, or that of train.step."""
     steps: int = 200
@@ -73,20 +75,24 @@ class Task:
     """With --scaling or --fleet: draw the curves into this PNG."""
 
     def __post_init__(self) -> None:
-        if sum((self.zoo, self.reference, self.scaling, self.fleet)) > 1:
-            raise PahsError("--zoo, --reference, --scaling and --fleet exclude each other; keep one of them")
+        modes = self._modes()
+        if len(modes) > 1:
+            raise PahsError(f"{' and '.join(modes)} exclude each other; keep one of them")
         if self.steps < 1:
             raise PahsError(f"--steps {self.steps}: use 1 or more")
         if self.file is not None and self.clip is not None:
             raise PahsError("--file and --clip are both given; keep one of them")
-        if self.from_file and (self.zoo or self.scaling or self.fleet):
-            raise PahsError(
-                "--file and --clip: measured alone or with --reference, not with --zoo, --scaling or --fleet"
-            )
+        if self.from_file and modes and not self.reference:
+            raise PahsError(f"--file and --clip: measured alone or with --reference, not with {modes[0]}")
         if self.clip is not None and self.clip < 2:
             raise PahsError(f"--clip {self.clip}: use 2 frames or more")
         if self.plot is not None and not (self.scaling or self.fleet):
             raise PahsError("--plot: only --scaling and --fleet draw; give one of them too")
+
+    def _modes(self) -> list[str]:
+        """What was chosen of the measurements of which there is one at a time."""
+        modes = ("zoo", "reference", "scaling", "fleet", "expected")
+        return [f"--{name}" for name in modes if getattr(self, name)]
 
     @property
     def from_file(self) -> bool:
@@ -96,7 +102,7 @@ class Task:
         """Refuse models, and values of a recipe, that do not go with the measurement."""
         if self.training_step is None and sets:
             raise PahsError("--set: changes the recipe of --training-step; give both")
-        others = self.zoo or self.reference or self.scaling or self.fleet or self.from_file or names
+        others = self._modes() or self.from_file or names
         if self.training_step is not None and others:
             raise PahsError(
                 "--training-step: measured alone, and the recipe names the model; leave the rest out"

@@ -29,7 +29,12 @@ ENCODING = Group("The video that is written")
 ModelOption = Annotated[
     str, Parameter(alias="-m", help="A name from `pahs models`, or a .safetensors file. auto: by device.")
 ]
-DeviceOption = Annotated[Device, Parameter(group=RUNNING, help="auto takes a CUDA GPU if there is one.")]
+DeviceOption = Annotated[
+    Device,
+    Parameter(
+        group=RUNNING, help="auto takes a GPU if there is one; cuda is NVIDIA or AMD, xpu Intel, mps Apple."
+    ),
+]
 PrecisionOption = Annotated[
     Precision,
     Parameter(group=RUNNING, help="auto: half precision on GPUs, and on CPUs that are faster with it."),

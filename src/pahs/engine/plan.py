@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pahs.networks.contract import Deblurrer
 
-MAX_CHUNK = {"cpu": 32, "cuda": 64}
+MAX_CHUNK = {"cpu": 32, "cuda": 64}  # other GPUs as a CPU: none has been measured
 """Frames of the longest chunk. Longer ones repeat less of the backward sweep, (chunk + look-ahead) / chunk, but hold
 more features, and an encoder waits longer for its first frame."""
-BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23}
+BATCH_PIXELS = {"cpu": 1 << 18, "cuda": 1 << 23, "xpu": 1 << 21, "mps": 1 << 21}
 """Pixels in one batch of a frame-wise stage: enough to fill the device, small enough for its caches and memory."""
 MEMORY_SHARE = 0.6
 """Share of the free memory for the queue of features and for the latents that the sweeps make of them."""
@@ -36,6 +36,7 @@ _SHORTAGE = (
     "could not create a primitive",
     "could not execute a primitive",
     "bad_alloc",
+    "MPS backend out of memory",
 )
 SHORT_CHUNK = 16
 """Features are offloaded to the host's memory rather than restoring fewer frames by one backward sweep."""
@@ -71,11 +72,14 @@ def longest_chunk(device: torch.device) -> int:
 
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be allocated on a device."""
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        used = torch.cuda.memory_allocated(device)
-        allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
-        return min(free + torch.cuda.memory_reserved(device), allowed) - used
+    if device.type in ("cuda", "xpu"):
+        backend = getattr(torch, device.type)
+        free, total = backend.mem_get_info(device)
+        used = backend.memory_allocated(device)
+        allowed = int(backend.get_per_process_memory_fraction(device) * total)
+        return int(min(free + backend.memory_reserved(device), allowed) - used)
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     free = 2 << 30
     if hasattr(os, "sysconf") and "SC_AVPHYS_PAGES" in os.sysconf_names:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

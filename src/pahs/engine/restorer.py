@@ -196,15 +196,15 @@ class Restorer:
                 plan = self.plan.smaller(framewise, self.max_bands, self.may_offload or self.may_spool)
             if plan is None:
                 advice = "a smaller model, a smaller video"
-                advice += " or --device cpu" if torch.cuda.is_available() else " or more --memory"
+                advice += " or --device cpu" if torch.accelerator.is_available() else " or more --memory"
                 raise PahsError(
                     f"not enough memory for {size_text(self.shape)} frames; use {advice}"
                 ) from None
             log.info("memory is short; continuing with %s", plan)
             with torch.inference_mode():
                 self._adopt(plan)
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
+            if torch.accelerator.is_available():
+                torch.accelerator.empty_cache()
 
 
 def size_text(shape: torch.Size) -> str:

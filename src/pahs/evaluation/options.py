@@ -92,7 +92,7 @@ class EvaluateTask:
     size: tuple[int, int] = (96, 64)
     """With --long: their width and height."""
     device: Device = "auto"
-    """auto takes a CUDA GPU if there is one."""
+    """auto takes a GPU if there is one."""
     precision: Precision = "auto"
     """auto: half precision on GPUs, and on CPUs that are faster with it; float32 with --long and --selection."""
 

@@ -110,8 +110,13 @@ _lock = threading.Lock()
 
 
 def possible(state: Tensor) -> bool:
-    """Whether a sweep with this state can be recorded: on CUDA, without gradients and autocast, not inside another."""
-    plain = not state.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
+    """Whether a sweep with this state can be recorded: on NVIDIA's, without gradients and autocast, not in another."""
+    plain = (
+        not state.is_cuda
+        or torch.version.hip is not None
+        or torch.is_grad_enabled()
+        or torch.is_autocast_enabled("cuda")
+    )
     return not plain and not torch.cuda.is_current_stream_capturing()
 
 

@@ -23,6 +23,14 @@ from pahs.kernels import cudnn, hopper
 log = logging.getLogger(__name__)
 
 HALF = (torch.bfloat16, torch.float16)
+Capability = tuple[int, int]
+RUNS_ON: dict[str, tuple[Capability, Capability]] = {
+    "hopper": (hopper.CAPABILITY, hopper.CAPABILITY),  # its instructions are those of one generation
+    "triton": ((7, 5), (99, 0)),
+    "cudnn": ((7, 5), (99, 0)),
+}
+"""Lowest and highest compute capability that a library's kernels are tried on: from Turing (7.5) on, through Ampere
+(8.0, 8.6), Ada (8.9) and Hopper (9.0), to whatever comes later."""
 
 
 # Tuples rather than dataclasses, because one of each is made per launch.
@@ -99,6 +107,8 @@ class _Thread(threading.local):
     recording = False
     band = (1, 1)
     """Rows of the band that is computed now, and rows of the whole frame."""
+    capability: Capability | None = None
+    """Of the GPU that this one shall behave like."""
 
 
 _thread = _Thread()
@@ -124,13 +134,26 @@ def band(rows: int, height: int) -> Iterator[None]:
         _thread.band = before
 
 
+@contextmanager
+def as_on(capability: Capability) -> Iterator[None]:
+    """Inside, this thread chooses the kernels that it would choose on a GPU of that capability.
+
+    Steps of a network that were recorded before keep their kernels.
+    """
+    before, _thread.capability = _thread.capability, capability
+    try:
+        yield
+    finally:
+        _thread.capability = before
+
+
 def fused(x: Tensor, weight: Tensor) -> Libraries | None:
     """Libraries of fused kernels; None but for half precision on a CUDA GPU without gradients."""
     if torch.is_grad_enabled() or not x.is_cuda or torch.version.hip is not None:
         return None
     if x.dtype not in HALF or x.dtype != weight.dtype:
         return None
-    return libraries(x.get_device())
+    return libraries(x.get_device(), _thread.capability)
 
 
 def describe(c: Convolution) -> Call:
@@ -165,8 +188,9 @@ def dense(*tensors: Tensor | None) -> bool:
 class Libraries:
     """The libraries of kernels that work on one GPU; each is tried when it is first asked for."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, device: int, capability: Capability | None = None) -> None:
         self.device = device
+        self.capability = capability or torch.cuda.get_device_capability(device)
         self.tried: dict[str, bool] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -175,7 +199,8 @@ class Libraries:
         return self.tried[str(name)]
 
     def _works(self, name: str) -> bool:
-        if name == "hopper" and torch.cuda.get_device_capability(self.device) != hopper.CAPABILITY:
+        lowest, highest = RUNS_ON[name]
+        if not lowest <= self.capability <= highest:
             return False
         try:
             with torch.cuda.device(self.device), torch.inference_mode():
@@ -190,7 +215,7 @@ class Libraries:
 
 
 libraries = cache(Libraries)
-"""The libraries of a GPU, by its number."""
+"""The libraries of a GPU, by its number, as on its own or on another capability."""
 
 
 def _try_hopper() -> None:

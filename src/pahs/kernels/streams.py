@@ -38,7 +38,7 @@ def fetch(tensors: Tensors) -> Callable[[], Tensors]:
     """Begin to copy to the host; the returned function waits until the copy is done."""
     device = tensors[0].device
     if device.type != "cuda":
-        return lambda: tensors
+        return lambda: tuple(x.cpu() for x in tensors)
     _, copying = _streams(device)
     copying.wait_stream(torch.cuda.current_stream(device))
     here = tuple(host_buffer(x.shape, x.dtype, device) for x in tensors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,17 +13,31 @@ import torch
 from pahs.engine.plan import process_memory
 from pahs.errors import PahsError
 
+GPUS: dict[str, Callable[[], bool]] = {
+    "cuda": lambda: torch.cuda.is_available(),  # AMD's GPUs too: a ROCm build of PyTorch calls them cuda
+    "xpu": lambda: torch.xpu.is_available(),
+    "mps": lambda: torch.backends.mps.is_available(),
+}
+"""Whether this PyTorch sees such a GPU, in the order in which `auto` prefers them."""
+MAKERS = {"cuda": "CUDA", "xpu": "Intel", "mps": "Apple"}
+
 
 def choose_device(device: str) -> torch.device:
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise PahsError(f"--device {device}: choose auto, cpu or cuda") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise PahsError("--device cuda: this PyTorch sees no CUDA GPU; use --device cpu or auto")
-    return chosen
+        return torch.device(next((kind for kind, found in GPUS.items() if found()), "cpu"))
+    kind, _, number = device.partition(":")
+    if kind not in ("cpu", *GPUS) or not (device == kind or number.isdecimal()):
+        raise PahsError(
+            f"--device {device}: choose auto, cpu, cuda, xpu or mps, or one of several as in cuda:1"
+        )
+    if kind != "cpu" and not GPUS[kind]():
+        raise PahsError(f"--device {kind}: this PyTorch sees no {MAKERS[kind]} GPU; use --device cpu or auto")
+    return torch.device(device)
+
+
+def runs_our_kernels(device: torch.device) -> bool:
+    """Whether this is an NVIDIA GPU; all others run PyTorch's own layers, and are tried before they are trusted."""
+    return device.type == "cuda" and torch.version.hip is None
 
 
 def cpu_name() -> str:
@@ -43,8 +57,10 @@ def cpuinfo(field: str) -> str:
 
 def device_name(device: torch.device) -> str:
     """The name of the GPU or of the processor, for tables of results."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+    if device.type in ("cuda", "xpu"):
+        return getattr(torch, device.type).get_device_name(device)  # type: ignore[no-any-return]
+    if device.type == "mps":
+        return f"Apple GPU ({cpu_name()})"
     return f"CPU ({cpu_name()}, threads: {torch.get_num_threads()})"
 
 
@@ -55,12 +71,15 @@ def limit_memory(device: torch.device, gib: float) -> None:
     """
     if gib <= 0:
         raise PahsError(f"--memory {gib:g}: it must be above 0")
-    if device.type != "cuda":
+    if device.type == "cpu":
         _limit_process(gib)
-        return
-    number = torch.cuda.current_device() if device.index is None else device.index
-    _, total = torch.cuda.mem_get_info(number)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, gib * 2**30 / total), number)
+    elif device.type == "mps":
+        torch.mps.set_per_process_memory_fraction(min(1.0, gib * 2**30 / torch.mps.recommended_max_memory()))
+    else:
+        backend = getattr(torch, device.type)
+        number = backend.current_device() if device.index is None else device.index
+        _, total = backend.mem_get_info(number)
+        backend.set_per_process_memory_fraction(min(1.0, gib * 2**30 / total), number)
 
 
 def _limit_process(gib: float) -> None:
@@ -80,7 +99,7 @@ def _limit_process(gib: float) -> None:
 @contextmanager
 def limited_memory(device: torch.device, gib: float | None) -> Iterator[None]:
     """`limit_memory` for one job, if there is a limit. A process that continues gets back what it had."""
-    if gib is None or device.type == "cuda" or sys.platform != "linux":
+    if gib is None or device.type != "cpu" or sys.platform != "linux":
         if gib is not None:
             limit_memory(device, gib)
         yield

@@ -28,8 +28,8 @@ def load(
 ) -> Deblurrer:
     """A network by name or file, on its device and ready for `stream`.
 
-    auto: the GPU if there is one, with the bundled network made for it; half precision on GPUs and on CPUs that are
-    faster with it.
+    auto: the GPU if there is one, with the bundled network made for it; half precision on NVIDIA's GPUs, and elsewhere
+    where it was tried and is faster.
     """
     where = choose_device(device)
     dtype = choose_dtype(precision, where)

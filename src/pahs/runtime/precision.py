@@ -14,27 +14,32 @@ import torch
 
 from pahs.errors import PahsError
 from pahs.files import cache_folder, write_json
-from pahs.runtime.device import cpu_name, cpuinfo
+from pahs.runtime.device import cpu_name, cpuinfo, device_name, runs_our_kernels
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 PROBE_SECONDS = 120
 FASTER = 1.2
-"""How many times as fast as float32 a precision must be before `auto` takes it on a CPU."""
+"""How many times as fast as float32 a precision must be before `auto` takes it where it is probed."""
+HALVES = {"cpu": ("bfloat16",), "mps": ("float16", "bfloat16")}
+"""What `auto` tries, best first: Apple's GPUs compute float16, and the older ones bfloat16 in software."""
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     if precision != "auto" and precision not in DTYPES:
         raise PahsError(f"--precision {precision}: choose auto, fp32, bf16 or fp16")
-    if device.type == "cuda":
+    if runs_our_kernels(device):
         if precision != "auto":
             return DTYPES[precision]
         return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
     if precision == "auto":
-        return torch.bfloat16 if cpu_speed("bfloat16") >= FASTER else torch.float32
+        halves = HALVES.get(device.type, ("bfloat16", "float16"))
+        fast = (name for name in halves if probed_speed(name, str(device)) >= FASTER)
+        return getattr(torch, next(fast, "float32"))  # type: ignore[no-any-return]
     dtype = DTYPES[precision]
-    if dtype != torch.float32 and not cpu_speed(str(dtype).removeprefix("torch.")):
-        raise PahsError(f"--precision {precision}: this CPU cannot run it; use --precision fp32")
+    if dtype != torch.float32 and not probed_speed(str(dtype).removeprefix("torch."), str(device)):
+        kind = "CPU" if device.type == "cpu" else f"{device.type} device"
+        raise PahsError(f"--precision {precision}: this {kind} cannot run it; use --precision fp32")
     return dtype
 
 
@@ -44,17 +49,18 @@ def name_of_dtype(dtype: torch.dtype) -> str:
 
 
 @functools.cache
-def cpu_speed(dtype: str) -> float:
-    """How many times as fast as float32 a network runs in `dtype` on this CPU; 0 where it does not run.
+def probed_speed(dtype: str, device: str = "cpu") -> float:
+    """How many times as fast as float32 a network runs in `dtype` on a device; 0 where it does not run, or is wrong.
 
     A child process tries it, which takes seconds; the answer is kept in the user's cache folder.
     """
-    known = recall(dtype)
+    key = dtype if device == "cpu" else f"{dtype} on {device_name(torch.device(device))}"
+    known = recall(key)
     if known is not None:
         return known
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "pahs.runtime.probe", dtype],
+            [sys.executable, "-m", "pahs.runtime.probe", dtype, device],
             capture_output=True,
             check=True,
             timeout=PROBE_SECONDS,
@@ -63,7 +69,7 @@ def cpu_speed(dtype: str) -> float:
         speed = float(child.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):
         return 0.0
-    remember(dtype, speed)
+    remember(key, speed)
     return speed
 
 

@@ -17,8 +17,8 @@ SMALL = 192, 112
 """Width and height of the first measurement, from which those that would take too long are extrapolated."""
 MOST_SECONDS = 12.0
 """A measurement at the video's own size may take about so long."""
-FRAMES = {"cpu": 5, "cuda": 40}
-CHUNKS = {"cpu": (3, 2), "cuda": (25, 15)}
+FRAMES = {"cpu": 5, "gpu": 40}
+CHUNKS = {"cpu": (3, 2), "gpu": (25, 15)}
 """Chunk and look-ahead: the backward sweep covers about as many frames twice as it does in long videos."""
 
 
@@ -52,23 +52,23 @@ def _measure(network: Deblurrer, width: int, height: int) -> float:
     (chunk, look_ahead), frames = CHUNKS[_kind(network)], FRAMES[_kind(network)]
     clip = torch.rand(frames, 3, height, width, device=device)
     # The first run on a GPU compiles and records; on a CPU a single frame warms up the allocator.
-    for images in (clip if device.type == "cuda" else clip[:1], clip):
+    for images in (clip if device.type != "cpu" else clip[:1], clip):
         started = time.perf_counter()
         for _ in stream(network, images, look_ahead=look_ahead, chunk=chunk, scene_cuts=False):
             pass
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
         seconds = (time.perf_counter() - started) / frames
     remember(_key(network, width, height), seconds * 1e6)
     return seconds
 
 
 def _kind(network: Deblurrer) -> str:
-    return "cuda" if next(network.parameters()).is_cuda else "cpu"
+    return "cpu" if next(network.parameters()).device.type == "cpu" else "gpu"
 
 
 def _key(network: Deblurrer, width: int, height: int) -> str:
     weight = next(network.parameters())
-    where = f" on {device_name(weight.device)}" if weight.is_cuda else ""
+    where = f" on {device_name(weight.device)}" if weight.device.type != "cpu" else ""
     config = zlib.crc32(repr(network.config).encode())
     return f"{type(network).__name__} {config:08x} {weight.dtype} {width}x{height}{where}, microseconds"

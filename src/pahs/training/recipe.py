@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pahs.choices import AnyLayout, Device, Kind, Split
+from pahs.choices import AnyLayout, Kind, Split, TrainingDevice
 from pahs.configs import at_least
 from pahs.data.footage import FootageConfig
 from pahs.data.synthesis_config import SynthesisConfig
@@ -186,7 +186,7 @@ class TrainSection:
     """Store images with all channels of a pixel together, which convolutions on GPUs read fastest."""
     init: Literal["torch", "scaled"] = "scaled"
     """The initial weights: PyTorch's own, or scaled to keep the variance of features, which learns sooner."""
-    device: Device = "auto"
+    device: TrainingDevice = "auto"
     """auto: CUDA where there is a GPU."""
     checkpoint_minutes: float = 10.0
     """A checkpoint is written this often; also after every validation and at the end."""

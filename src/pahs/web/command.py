@@ -29,7 +29,7 @@ def serve(
     ] = (),
     device: Annotated[
         tuple[str, ...],
-        Parameter(help="auto, cpu, cuda or cuda:1; repeat it for several workers."),
+        Parameter(help="auto, cpu, cuda, xpu, mps or cuda:1; repeat it for several workers."),
     ] = Settings.devices,
     model: Annotated[
         tuple[Path, ...], Parameter(help="A .safetensors file to offer as well. Repeatable.")

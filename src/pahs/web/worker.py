@@ -133,7 +133,7 @@ class Worker:
             self._loaded = None  # before the next one takes memory
             network = load(self.config.settings.models().get(name, "auto"), self.config.device)
             self._loaded = (name, network)
-            if not self._limited and not next(network.parameters()).is_cuda:
+            if not self._limited and next(network.parameters()).device.type == "cpu":
                 machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
                 limit_memory(self.config.limits.job_bytes or machine)
                 self._limited = True
