@@ -39,7 +39,7 @@ def test_a_damaged_wheel_is_refused(built: Path, tmp_path: Path) -> None:
     wheel = next(built.glob("*.whl"))
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(tmp_path / wheel.name, "w") as new:
         for name in old.namelist():
-            if not name.endswith(("pahs-t.safetensors", "licenses/LICENSE", "static/index.html")):
+            if not name.endswith(("pahs-t.safetensors", "licenses/LICENSE", "web/static/index.html")):
                 new.writestr(name, old.read(name) + (b"#" if name.endswith("networks/snla.py") else b""))
         new.writestr("tests/test_cli.py", "")
     assert release.wheel_problems(tmp_path / wheel.name, ROOT) == [
