@@ -55,10 +55,9 @@ def test_the_far_future_is_forgotten(name: str) -> None:
     """A GPU sweeps back over 83 frames: weights once passed every test of 44, and were black there."""
     network = load(name, "cpu", "fp32")
     longest = 2 * (MAX_CHUNK["cuda"] + network.contract.look_ahead)
-    for film, clip in films(96, 64):
-        if (
-            film == "noise" or name != "pahs"
-        ):  # the hardest film for those that diverged; `pahs` takes 25 s for it
-            score = score_long(network, film, clip, longest, restored=BLOCK)
+    for name_of_film, clip in films(96, 64):
+        # Noise is the hardest film for those that diverged; `pahs` takes 25 s for it.
+        if name_of_film == "noise" or name != "pahs":
+            score = score_long(network, name_of_film, clip, longest, restored=BLOCK)
             print(score)
             assert score.passed
