@@ -277,3 +277,19 @@ def test_the_survivor_goes_on_alone(two: Path, tmp_path: Path) -> None:
     distance = apart(run.out, two)
     print(f"weights of the survivor and of two machines: {distance:.1e} apart at most")
     assert distance < 1e-5
+
+
+@hard
+def test_a_machine_that_comes_later_is_taken_in(tmp_path: Path) -> None:
+    with machines(3) as (first, second, third):
+        run = job(tmp_path, first, nodes="1:2", sets=("train.steps=400",))
+        stays = run.join(first)
+        run.join(second)
+        run.wait_for(4, stays)
+        second.kill()
+        while "2 until here, 1 now" not in run.log():
+            assert stays.poll() is None, run.log()
+            time.sleep(0.05)
+        run.finish(stays, run.join(third))
+    assert re.search(r"resuming at step \d+ \(processes: 1 until here, 2 now\)", run.log())
+    assert read_checkpoint(run.out / "last.ckpt").step == 400

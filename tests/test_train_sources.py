@@ -95,11 +95,13 @@ def test_a_batch_that_cannot_be_shared_is_refused(
         SynthesisSource(photos.train, replace(recipe().data, streams=streams), batch, Share(0, world))
 
 
-def test_processes_say_that_they_make_clips_for_nothing() -> None:
+def test_a_process_says_that_it_draws_clips_for_others() -> None:
     said: list[str] = []
     wish = recipe()
     open_source(wish, open_photos(wish, CPU), Share(0, 2), CPU, said.append)
-    assert len(said) == 1 and "2 clips" in said[0] and "data.streams = 2" in said[0]
+    assert len(said) == 1 and "also draws 2 clips" in said[0] and "data.streams = 2" in said[0]
+    open_source(wish, open_photos(wish, CPU), Share(0, 3), CPU, said.append)
+    assert "data.streams = 4" in said.pop(), "the batch of 4 is a multiple of it"
     wish = recipe(streams=2)
     open_source(wish, open_photos(wish, CPU), Share(0, 2), CPU, said.append)
     assert len(said) == 1

@@ -90,9 +90,8 @@ class Run:
         part = math.ceil(batch / world)
         if world == 1 and self.at_once >= part:
             return ""
-        shared = (
-            f"a batch of {batch} is {part} clips for each process" if world > 1 else f"a batch of {batch}"
-        )
+        each = part if batch % world == 0 else f"up to {part}"
+        shared = f"a batch of {batch}" + (f" is {each} clips for each process" if world > 1 else "")
         return f", {shared}, {min(part, self.at_once)} at once"
 
     def progress(self) -> float:

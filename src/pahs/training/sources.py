@@ -238,9 +238,10 @@ def open_source(
         footage = open_footage(data.footage, device, say) if data.footage.root else []
         source = SynthesisSource(photos.train, data, batch, share, footage)
         if source.dropped:
+            fits = next(n for n in range(share.world, batch + 1) if batch % n == 0)
             say(
-                f"each process makes {source.dropped} clips of a batch for nothing; data.streams = {share.world} "
-                "saves that, and draws other clips"
+                f"this process also draws {source.dropped} clips of each batch that others use; "
+                f"a new run with data.streams = {fits} avoids that"
             )
         source = Ahead(source, device) if device.type == "cuda" else source
     else:
