@@ -37,7 +37,8 @@ def facts_of(path: Path, options: JobOptions, limits: Limits) -> dict[str, Any]:
     seconds = float(info.frame_count / info.rate) if info.frame_count else None
     if seconds is not None and seconds > limits.seconds:
         raise PahsError(
-            f"the video is {seconds / 60:.0f} minutes long; this server accepts {limits.seconds / 60:.0f}"
+            f"the video is {round(seconds / 60, 1):g} minutes long; this server accepts "
+            f"{round(limits.seconds / 60, 1):g} (--max-minutes)"
         )
     target = path.with_name(f"result{result_ending(path, options.codec)}")
     found = inspect(path, DeblurOptions(encode=options.encode()), target=target, measure=False)

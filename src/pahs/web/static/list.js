@@ -33,7 +33,7 @@ export function statusOf(job, place) {
 export function stageName(job) {
   return {
     "": "Loading the model…", opening: "Opening…", "first look": "Making a first look…",
-    "looking ahead": `Looking ahead, ${job.frames.read} frames read`, restoring: "Restoring", finishing: "Finishing…",
+    "looking ahead": `Looking ahead, ${job.frames.read} ${job.frames.read === 1 ? "frame" : "frames"} read`, restoring: "Restoring", finishing: "Finishing…",
     comparing: "Preparing the comparison…",
   }[job.stage] ?? job.stage;
 }
