@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from itertools import combinations
 from pathlib import Path
 
@@ -166,8 +167,15 @@ def all_combinations(count: int, seed: int = 0) -> list[Combination]:
     pairs = {c: pairs_of(c) for c in dict.fromkeys(pool)}
     missing = set().union(*pairs.values())
     chosen: list[Combination] = []
+    # What a combination would add only shrinks, so most need not be counted again after each choice.
+    waiting = [(-len(found), place, c) for place, (c, found) in enumerate(pairs.items())]
+    heapify(waiting)
     while missing:
-        best = max(pairs, key=lambda c: len(pairs[c] & missing))
+        _, place, best = heappop(waiting)
+        added = len(pairs[best] & missing)
+        if waiting and (-added, place) > waiting[0][:2]:
+            heappush(waiting, (-added, place, best))
+            continue
         chosen.append(best)
         missing -= pairs.pop(best)
     rest = list(pairs)
