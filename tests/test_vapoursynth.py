@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,6 +29,7 @@ class Counted:
         self.fetched: list[int] = []
 
     def fetch(self, number: int) -> Tensor:
+        time.sleep(0.0005)  # as long as a frame takes at least, so that threads take turns
         self.fetched.append(number)
         return torch.tensor(float(number))
 
@@ -60,7 +62,11 @@ def test_a_jump_begins_a_little_earlier_and_memory_stays_bounded() -> None:
     assert float(frames[3]) == 3 and float(frames[999]) == 999
     for t in range(300):
         assert float(frames[t]) == t
-    assert len(frames._kept) <= KEPT
+    assert len(frames._kept) == KEPT
+    counted.fetched.clear()
+    assert float(frames[300 - KEPT]) == 300 - KEPT and not counted.fetched, (
+        "what is kept is not computed again"
+    )
 
 
 @pytest.fixture(scope="module")

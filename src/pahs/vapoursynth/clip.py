@@ -95,18 +95,24 @@ class Restored:
         self._fetch, self._restored, self._length = fetch, restored, length
         self._lock = threading.Lock()
         self._kept: OrderedDict[int, Tensor] = OrderedDict()
+        self._asked: list[int] = []
+        """What threads wait for: the lock is not fair, and others may go on far beyond a frame before its turn."""
         self._stream: Iterator[Tensor] = iter(())
         self._next = length
         """The number of the frame that the stream gives next."""
 
     def __getitem__(self, number: int) -> Tensor:
-        with self._lock:
-            if number not in self._kept:
-                if not self._next <= number < self._next + AHEAD:
-                    self._begin(max(0, number - BEFORE))
-                while self._next <= number:
-                    self._keep()
-            return self._kept[number]
+        self._asked.append(number)
+        try:
+            with self._lock:
+                if number not in self._kept:
+                    if not self._next <= number < self._next + AHEAD:
+                        self._begin(max(0, number - BEFORE))
+                    while self._next <= number:
+                        self._keep()
+                return self._kept[number]
+        finally:
+            self._asked.remove(number)
 
     def _begin(self, start: int) -> None:
         self._stream = self._restored(self._fetch(t) for t in range(start, self._length))
@@ -116,8 +122,8 @@ class Restored:
         self._kept[self._next] = next(self._stream).cpu()
         self._kept.move_to_end(self._next)
         self._next += 1
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        for number in [t for t in self._kept if t not in self._asked][: max(0, len(self._kept) - KEPT)]:
+            del self._kept[number]
 
 
 def _vapoursynth() -> Any:
