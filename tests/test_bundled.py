@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pahs.data.street import film
+from pahs.data import street
 from pahs.engine import stream
 from pahs.engine.plan import MAX_CHUNK
 from pahs.evaluation.long import BLOCK, films, score_long
@@ -20,7 +20,7 @@ LONG = 44
 @pytest.fixture(scope="module")
 def filmed() -> tuple[Tensor, Tensor]:
     """Blurry and sharp frames of a hand-held camera."""
-    blurry, sharp = zip(*film(LONG, width=256, height=192), strict=True)
+    blurry, sharp = zip(*street.film(LONG, width=256, height=192), strict=True)
     return torch.stack(blurry), torch.stack(sharp)
 
 

@@ -21,9 +21,9 @@ from pahs.errors import PahsError as PahsError
 from pahs.errors import Stopped as Stopped
 
 if TYPE_CHECKING:
+    from pahs.backends.load import load
     from pahs.engine import stream
     from pahs.runtime.catalog import models
-    from pahs.runtime.load import load
 
 __version__ = "0.1.0"
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "stream",
 ]
 
-_HOMES = {"load": "pahs.runtime.load", "models": "pahs.runtime.catalog", "stream": "pahs.engine"}
+_HOMES = {"load": "pahs.backends.load", "models": "pahs.runtime.catalog", "stream": "pahs.engine"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,8 @@ from pahs.errors import PahsError
 Device = Literal["auto", "cpu", "cuda", "xpu", "mps"]
 """cuda: NVIDIA, and AMD with a ROCm build of PyTorch; xpu: Intel; mps: Apple."""
 TrainingDevice = Literal["auto", "cpu", "cuda"]
-Precision = Literal["auto", "fp32", "bf16", "fp16"]
+Precision = Literal["auto", "fp32", "bf16", "fp16", "int8"]
+"""Graphs alone know int8."""
 GraphFormat = Literal["onnx", "openvino"]
 """What `pahs export` writes."""
 ExportFormat = Literal[GraphFormat, "browser"]

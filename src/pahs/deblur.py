@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.choices import Compare, Device, EncodeOptions, Precision, check_choice
+from pahs.choices import Backend, Compare, Device, EncodeOptions, Precision, check_choice
 from pahs.errors import PahsError, Stopped
 from pahs.progress import Advance, Stop
 
@@ -52,7 +52,9 @@ class DeblurOptions:
     device: str = "auto"
     """auto (a GPU if there is one), cpu, cuda (NVIDIA, AMD), xpu (Intel), mps (Apple), or one of several: cuda:1."""
     precision: str = "auto"
-    """auto, fp32, bf16 or fp16. A network that is loaded already has its own device and precision."""
+    """auto, fp32, bf16, fp16, or int8 for graphs. A network that is loaded already has its own device and precision."""
+    backend: str = "auto"
+    """What computes: torch; on CPUs also onnxruntime, openvino; auto is the fastest here that restores as well."""
     memory: float | None = None
     """GiB of memory that may be used, of the GPU, or on a CPU by the whole process; None: all that is free."""
 
@@ -74,6 +76,7 @@ class DeblurOptions:
         check_choice("compare", self.compare, Compare)
         check_choice("device", self.device.partition(":")[0], Device)
         check_choice("precision", self.precision, Precision)
+        check_choice("backend", self.backend, Backend)
         if self.memory is not None and self.memory <= 0:
             raise PahsError(f"--memory {self.memory:g}: it must be above 0")
 
@@ -88,18 +91,18 @@ def deblur(
 ) -> TransformReport:
     """Deblur one video file or folder of numbered images; the report says where the result is.
 
-    Without `target` the result goes into the folder of the source. `model` is a name, a weights file, or a network that
-    `pahs.load` returned. `advance` is told how far the job is. Once `stop` is set, by any thread or process, the job
-    raises `Stopped` and leaves no file behind.
+    Without `target` the result goes into the folder of the source. `model` is a name, a weights file, a folder that
+    `pahs export` wrote, or a network that `pahs.load` returned. `advance` is told how far the job is. Once `stop` is
+    set, by any thread or process, the job raises `Stopped` and leaves no file behind.
     """
     import torch
 
     from pahs import engine
+    from pahs.backends.load import load
     from pahs.engine.plan import limited
     from pahs.engine.sharpness import Gain
     from pahs.networks import Deblurrer
     from pahs.runtime.device import limited_memory
-    from pahs.runtime.load import load
     from pahs.runtime.malloc import return_memory
     from pahs.video import outputs_for, transform
 
@@ -113,7 +116,7 @@ def deblur(
     if stop is not None and stop.is_set():
         raise Stopped(f"{source}: stopped")
     if not isinstance(model, Deblurrer):
-        model = load(model, options.device, options.precision)
+        model = load(model, options.device, options.precision, backend=options.backend)
     network = model
     device = next(network.parameters(), torch.empty(0)).device
     gain = Gain()

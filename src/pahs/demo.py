@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from pahs.backends.load import load
 from pahs.data.street import film
 from pahs.deblur import DeblurOptions, deblur
 from pahs.errors import PahsError
 from pahs.evaluation.metrics import mean_psnr, psnr
 from pahs.levels import to_pictures
 from pahs.progress import bar
-from pahs.runtime.load import load
 from pahs.video import VideoReader, to_rgb
 from pahs.video.write_video import write_video
 
@@ -52,11 +52,12 @@ def demo(
     frames: int = 48,
     overwrite: bool = True,
     quiet: bool = True,
+    backend: str = "auto",
 ) -> DemoReport:
     """Write a blurry clip, its deblurred version, a comparison picture and a comparison video into `folder`."""
     if frames < 1:
         raise PahsError(f"--frames {frames}: it must be 1 or more")
-    network = load(model, device, precision)
+    network = load(model, device, precision, backend=backend, quiet=quiet)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -16,6 +16,8 @@ from pathlib import Path
 import torch
 
 from pahs import __version__
+from pahs.backends.load import load
+from pahs.backends.network import GraphNetwork
 from pahs.data.layouts import PairedDataset, open_dataset
 from pahs.engine.plan import longest_chunk
 from pahs.errors import PahsError
@@ -31,7 +33,7 @@ from pahs.networks.contract import Deblurrer
 from pahs.progress import bar
 from pahs.runtime import weights
 from pahs.runtime.device import choose_device, device_name
-from pahs.runtime.load import default_model, load
+from pahs.runtime.load import default_model
 from pahs.runtime.precision import DTYPES
 
 __all__ = ["EvaluateOptions", "Evaluation", "evaluate", "markdown_table", "read_json", "run", "write_json"]
@@ -94,7 +96,7 @@ def run(
     dataset = None if task.data is None else open_dataset(task.data, task.layout, task.split, task.kind)
     path = default_model(choose_device(task.device)) if model == "auto" else model
     precision = "fp32" if (task.long or task.selection) and task.precision == "auto" else task.precision
-    network, name = load(path, task.device, precision), Path(path).name
+    network, name = load(path, task.device, precision, backend=task.backend, quiet=quiet), Path(path).name
     if dataset is not None and task.selection:
         table = selection(network, name, dataset, options.limit, json_file)
     elif dataset is None or task.long:
@@ -161,21 +163,25 @@ def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, n
         )
     config = getattr(model, "config", None)
     described = json.dumps(asdict(config)) if is_dataclass(config) and not isinstance(config, type) else ""
-    tensors = {key: x.detach().cpu().contiguous() for key, x in model.state_dict().items()}
-    identity = f"{type(model).__qualname__} {described} {weights.checksum(tensors)}"
+    if isinstance(model, GraphNetwork):
+        shape, checksum, precision = model.shape(), model.description.weights_sha256, model.runs
+    else:
+        tensors = {key: x.detach().cpu().contiguous() for key, x in model.state_dict().items()}
+        shape, checksum, precision = model, weights.checksum(tensors), ""
+    identity = f"{type(model).__qualname__} {described} {checksum}"
     weight = next(model.parameters(), torch.empty(0))
     height, width = dataset.sequences[0].size
     return ModelFacts(
         name=name,
         checksum=hashlib.sha256(identity.encode()).hexdigest(),
         family=family,
-        parameters=parameters(model),
-        flops_per_frame=flops_per_frame(model, height, width),
+        parameters=parameters(shape),
+        flops_per_frame=flops_per_frame(shape, height, width),
         flops_size=(height, width),
         look_ahead=model.contract.look_ahead if options.look_ahead is None else options.look_ahead,
         chunk=longest_chunk(weight.device) if family == "bidirectional" and options.look_ahead is None else 1,
         device=device_name(weight.device),
-        precision=_PRECISIONS.get(weight.dtype, str(weight.dtype).removeprefix("torch.")),
+        precision=precision or _PRECISIONS.get(weight.dtype, str(weight.dtype).removeprefix("torch.")),
     )
 
 

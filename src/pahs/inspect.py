@@ -259,9 +259,9 @@ def _estimates(
     sample: Sample | None,
 ) -> tuple[Estimate, ...]:
     """Of the chosen model at the video's size, of the others from a small size."""
+    from pahs.backends.load import load
     from pahs.networks import Deblurrer
     from pahs.runtime.catalog import models
-    from pahs.runtime.load import load
     from pahs.runtime.speed import speed
 
     name = _name(model, options)
@@ -269,7 +269,12 @@ def _estimates(
     found = []
     for other in (name, *(x for x in bundled if x != name)):
         given = model if other == name else other
-        network = given if isinstance(given, Deblurrer) else load(other, options.device, options.precision)
+        network = given
+        if not isinstance(network, Deblurrer):
+            # Graphs of models that nobody asked for would have to be made first.
+            backend = options.backend if other == name else "torch"
+            precision = "auto" if options.precision == "int8" and other != name else options.precision
+            network = load(other, options.device, precision, backend=backend)
         known = speed(network, info.width, info.height, at_size=other == name)
         network_seconds, coding = 1 / known.frames_per_second, sample.seconds if sample else 0.0
         on_gpu = next(network.parameters()).device.type != "cpu"

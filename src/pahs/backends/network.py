@@ -14,6 +14,7 @@ from pahs.backends import graphs
 from pahs.backends.graphs import FRAMES, RESTORED, Description, Graph, GraphName
 from pahs.backends.sessions import GraphBackend, Session, open_graph
 from pahs.engine.plan import stage_bytes
+from pahs.errors import PahsError
 from pahs.networks import ARCHITECTURES, Deblurrer, Tensors
 
 Moment = dict[str, Tensor]
@@ -51,6 +52,15 @@ class GraphNetwork(Deblurrer):
     @classmethod
     def open(cls, folder: Path, backend: GraphBackend, precision: str) -> GraphNetwork:
         about = graphs.read(folder)
+        kind = ARCHITECTURES.get(about.architecture)
+        try:
+            if kind is None:
+                raise ValueError(f"its architecture {about.architecture!r} is unknown")
+            configs.build(kind, about.config)
+        except (ValueError, RecursionError) as error:
+            raise PahsError(
+                f"{folder / graphs.DESCRIPTION}: cannot be used: {error}; export the model again"
+            ) from None
         sessions = {
             graph.name: open_graph(folder / graph.files[0].name, graph, backend, precision)
             for graph in about.graphs
@@ -94,7 +104,8 @@ class GraphNetwork(Deblurrer):
             now = self._step(forward, film, t, moment, now)
             film.keep(t, moment, (*self._latents, *self._reaches))
             if t == keep - 1:
-                after = now
+                # Copies, because a state may be a frame, which lies in the engine's queue.
+                after = tuple(x.clone() for x in now)
         backward = self._graphs.get("backward")
         if backward is not None:
             now = None

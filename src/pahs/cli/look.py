@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from pahs.choices import Codec, EncodeOptions, seconds_of
 from pahs.cli.options import (
     ENCODING,
+    BackendOption,
     DeviceOption,
     EndOption,
     ModelOption,
@@ -39,6 +40,7 @@ def inspect(
     preview: PreviewOption = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    backend: BackendOption = "auto",
     codec: Annotated[Codec, Parameter(group=ENCODING)] = EncodeOptions.codec,
     measure: Annotated[bool, Parameter(help="Measure how fast the models run, which takes seconds.")] = True,
     as_json: Annotated[bool, Parameter(name="--json", negative="", help="For programs.")] = False,
@@ -56,6 +58,7 @@ def inspect(
         preview=preview,
         device=device,
         precision=precision,
+        backend=backend,
     )
     found = run(file, options, target=output, model=model, measure=measure)
     print(json.dumps(asdict(found), default=str, indent=2) if as_json else describe(found))

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 from pahs import __version__
-from pahs.choices import Device, Precision
+from pahs.choices import Backend, Device, Precision
 
 app = App(
     name="pahs",
@@ -27,7 +27,11 @@ FLEET = Group("Many GPUs, simulated")
 ENCODING = Group("The video that is written")
 
 ModelOption = Annotated[
-    str, Parameter(alias="-m", help="A name from `pahs models`, or a .safetensors file. auto: by device.")
+    str,
+    Parameter(
+        alias="-m",
+        help="A name from `pahs models`, a .safetensors file, or a folder of `pahs export`. auto: by device.",
+    ),
 ]
 DeviceOption = Annotated[
     Device,
@@ -38,6 +42,13 @@ DeviceOption = Annotated[
 PrecisionOption = Annotated[
     Precision,
     Parameter(group=RUNNING, help="auto: half precision on GPUs, and on CPUs that are faster with it."),
+]
+BackendOption = Annotated[
+    Backend,
+    Parameter(
+        group=RUNNING,
+        help="What computes. auto: on CPUs the fastest that is installed and restores as well, found out once.",
+    ),
 ]
 MemoryOption = Annotated[
     float | None,

@@ -14,6 +14,7 @@ from pahs.cli.many import run_all
 from pahs.cli.options import (
     ENCODING,
     RUNNING,
+    BackendOption,
     DeviceOption,
     EndOption,
     MemoryOption,
@@ -75,6 +76,7 @@ def deblur(
     overwrite: Annotated[bool, Parameter(negative="", help="Replace outputs that exist.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    backend: BackendOption = "auto",
     memory: MemoryOption = None,
     random_weights: Annotated[
         bool, Parameter(negative="", group=RUNNING, help="Run a model without its weights: restores nothing.")
@@ -86,10 +88,10 @@ def deblur(
     Sound, subtitles, time stamps, rotation, bit depth and colour description are kept. Nothing appears under the
     output's name before it is complete.
     """
+    from pahs.backends.load import load
     from pahs.deblur import deblur as run
     from pahs.deblur import naming
     from pahs.progress import bar
-    from pahs.runtime.load import load
     from pahs.video import outputs_for
 
     options = DeblurOptions(
@@ -106,10 +108,11 @@ def deblur(
         overwrite=overwrite,
         device=device,
         precision=precision,
+        backend=backend,
         memory=memory,
     )
     pairs = outputs_for(inputs, output, naming(options, recursive))
-    network = load(model, device, precision, random_weights)
+    network = load(model, device, precision, random_weights, backend, quiet=False)
     if random_weights:
         say("warning: --random-weights: the network has learnt nothing, the result is not a deblurred video")
 
@@ -128,6 +131,7 @@ def demo(
     frames: Annotated[int, Parameter(help="Length of the clip.")] = 48,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    backend: BackendOption = "auto",
 ) -> None:
     """Make a blurry clip, deblur it, and compare.
 
@@ -136,7 +140,7 @@ def demo(
     """
     from pahs.demo import demo as run
 
-    report = run(output, model, device, precision, frames, quiet=False)
+    report = run(output, model, device, precision, frames, quiet=False, backend=backend)
     print(f"blurry input      {report.psnr_blurry:6.2f} dB  {report.blurry}")
     print(f"deblurred         {report.psnr_deblurred:6.2f} dB  {report.deblurred}")
     print(f"gain              {report.psnr_deblurred - report.psnr_blurry:+6.2f} dB")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.choices import AnyLayout, Device, Kind, Precision, Split
+from pahs.choices import AnyLayout, Backend, Device, Kind, Precision, Split
 from pahs.errors import PahsError
 
 if TYPE_CHECKING:
@@ -95,6 +95,8 @@ class EvaluateTask:
     """auto takes a GPU if there is one."""
     precision: Precision = "auto"
     """auto: half precision on GPUs, and on CPUs that are faster with it; float32 with --long and --selection."""
+    backend: Backend = "torch"
+    """What computes; the graphs of other backends round differently."""
 
     def __post_init__(self) -> None:
         if self.long and self.selection:

@@ -71,4 +71,4 @@ def _key(network: Deblurrer, width: int, height: int) -> str:
     weight = next(network.parameters())
     where = f" on {device_name(weight.device)}" if weight.device.type != "cpu" else ""
     config = zlib.crc32(repr(network.config).encode())
-    return f"{type(network).__name__} {config:08x} {weight.dtype} {width}x{height}{where}, microseconds"
+    return f"{network.kind} {config:08x} {weight.dtype} {width}x{height}{where}, microseconds"

@@ -14,8 +14,10 @@ _SIZE = 640, 360
 
 def main(config: ChildConfig) -> None:
     end_with_parent()
+    from pahs.backends.load import load
+    from pahs.deblur import DeblurOptions
     from pahs.runtime.device import choose_device
-    from pahs.runtime.load import default_model, load
+    from pahs.runtime.load import default_model
     from pahs.runtime.speed import speed
 
     queue = Queue(config.settings.queue_file)
@@ -27,7 +29,7 @@ def main(config: ChildConfig) -> None:
         while queue.jobs("running"):  # jobs come first, and would spoil the measurement
             time.sleep(1)
         try:
-            known = speed(load(source, config.device), width, height)
+            known = speed(load(source, config.device, backend=DeblurOptions.backend), width, height)
         except PahsError as error:
             print(f"{name}: {error}", file=sys.stderr)
             continue

@@ -127,11 +127,15 @@ class Worker:
 
     def network(self, name: str) -> Deblurrer:
         """The network of that name, kept for the next job."""
-        from pahs.runtime.load import load
+        from pahs.backends.load import load
 
         if self._loaded is None or self._loaded[0] != name:
             self._loaded = None  # before the next one takes memory
-            network = load(self.config.settings.models().get(name, "auto"), self.config.device)
+            network = load(
+                self.config.settings.models().get(name, "auto"),
+                self.config.device,
+                backend=DeblurOptions.backend,
+            )
             self._loaded = (name, network)
             if not self._limited and next(network.parameters()).device.type == "cpu":
                 machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,38 @@
+"""Graphs that were exported on this machine, in the user's cache folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pahs.backends import graphs
+from pahs.choices import ExportPrecision
+from pahs.errors import PahsError
+from pahs.export.folder import describe, export_network
+from pahs.files import cache_folder, remove
+from pahs.networks import Deblurrer
+
+
+def cached(network: Deblurrer, precision: ExportPrecision, quiet: bool = True) -> Path:
+    """A folder with the graphs of a network in float32 on the CPU; they are exported when it is asked for first."""
+    about = describe(network, "cached", "onnx", precision)
+    name = f"{about.architecture}-{about.weights_sha256[:20]}-{precision}"
+    # What writes them is part of the name: another version may write them better.
+    folder = cache_folder() / "graphs" / f"{name}-{about.pahs}-{graphs.FORMAT}-torch-{torch.__version__}"
+    if not _usable(folder):
+        remove(folder)
+        try:
+            export_network(network, name, folder, "onnx", precision, quiet)
+        except PahsError:
+            if not _usable(folder):  # another process may have been first
+                raise
+    return folder
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        graphs.read(folder)
+    except PahsError:
+        return False
+    return True
