@@ -36,6 +36,8 @@ class Progress:
     """How many there will be, where that is known: of videos it is an estimate."""
     read: int = 0
     """Frames that were read before the first one was finished."""
+    note: str = ""
+    """What else is worth telling, such as failures so far."""
 
 
 class Advance:
@@ -55,6 +57,10 @@ class Advance:
     def enter(self, stage: str, read: int = 0) -> None:
         """The job is in this stage, and has read so many frames ahead."""
         self._set(replace(self.progress, stage=stage, read=read))
+
+    def note(self, text: str, /) -> None:
+        """Tell this too, until another note."""
+        self._set(replace(self.progress, note=text))
 
     def show(self, progress: Progress) -> None:
         """Called by the thread that runs the job, whenever something has changed."""
@@ -89,6 +95,7 @@ class Bar(Advance):
             rate = f"looking ahead, {progress.read} read"
         elif progress.stage != "restoring":
             rate = progress.stage or rate
+        rate = ", ".join(filter(None, (rate, progress.note)))
         self.bar.update(task.id, completed=progress.done, total=progress.expected, rate=rate)
 
 
@@ -144,6 +151,7 @@ def describe(progress: Progress, unit: str, seconds: float) -> str:
     parts = [progress.stage] if progress.stage else []
     if not progress.done:
         parts += [f"{progress.read} {unit} read"] if progress.read else []
+        parts += [progress.note] if progress.note else []
         return ", ".join(parts) or "starting"
     parts.append(f"{progress.done} of {progress.expected or '?'} {unit}")
     rate = progress.done / seconds
@@ -151,4 +159,5 @@ def describe(progress: Progress, unit: str, seconds: float) -> str:
     if progress.expected and progress.expected >= progress.done:
         left = timedelta(seconds=round((progress.expected - progress.done) / rate))
         parts.append(f"{left} left")
+    parts += [progress.note] if progress.note else []
     return ", ".join(parts)

@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pahs.choices import EncodeOptions
+from pahs.cli.many import Row, table
 from pahs.cli.options import (
     ENCODING,
     RUNNING,
@@ -20,6 +21,8 @@ from pahs.cli.options import (
 from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 
+MOST_ROWS = 100
+"""A table of more videos shows only those that need a look."""
 InputsOption = Annotated[
     list[str],
     Parameter(name="INPUT", help="Videos, folders of them, or addresses such as s3://bucket/folder."),
@@ -125,3 +128,88 @@ def run(
     lines = run_join(manifest, video) if join else run_segments(manifest, segment or [])
     for line in lines:
         print(one_line(line), flush=True)
+
+
+@app.command
+def batch(
+    inputs: InputsOption,
+    /,
+    *,
+    output: OutputOption,
+    on: Annotated[
+        str,
+        Parameter(
+            group=RUNNING,
+            help="local, or the address of a Ray cluster, such as ray://HOST:10001 or HOST:6379.",
+        ),
+    ] = "local",
+    cores: Annotated[int, Parameter(group=RUNNING, help="CPU cores of a worker, where there is no GPU.")] = 4,
+    retries: Annotated[
+        int, Parameter(group=RUNNING, help="How often a unit is tried again when its worker dies.")
+    ] = 5,
+    segment_frames: LengthOption = None,
+    model: ModelOption = "auto",
+    look_ahead: LookAheadOption = None,
+    scene_cuts: ScenesOption = True,
+    strength: StrengthOption = DeblurOptions.strength,
+    deinterlace: DeinterlaceOption = False,
+    recursive: RecursiveOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
+    chunk: ChunkOption = None,
+    encode: Annotated[EncodeOptions, Parameter(name="*", negative="", group=ENCODING)] = EncodeOptions(),  # noqa: B008
+) -> None:
+    """Deblur many videos, and long ones in segments, on the GPUs or CPUs of a Ray cluster.
+
+    A failure does not stop the rest. The same command again continues: results that exist stay, and segments that are
+    done are not done again. A report goes to batch.json in the output.
+    """
+    from pahs.cluster.batch import check_output, run_batch
+    from pahs.cluster.planning import list_videos, make_settings
+    from pahs.cluster.pool import connected, has_gpus
+    from pahs.progress import bar
+
+    if cores < 1 or retries < 0:
+        raise PahsError(f"--cores {cores}, --retries {retries}: choose 1 or more, and 0 or more")
+    videos = list_videos(inputs, output, recursive)
+    with connected(on):
+        if device == "auto":
+            device = "cuda" if has_gpus() else "cpu"
+        options = DeblurOptions(
+            look_ahead=look_ahead,
+            scene_cuts=scene_cuts,
+            chunk=chunk,
+            encode=encode,
+            strength=strength,
+            deinterlace=deinterlace,
+            device=device,
+            precision=precision,
+        )
+        settings = make_settings(model, options, segment_frames)
+        folder = check_output(output, settings)
+        with bar("batch", None) as advance:
+            report = run_batch(videos, settings, cores=cores, retries=retries, advance=advance, say=say)
+    path = report.write(folder)
+    rows = [
+        Row(
+            x.video.source,
+            x.frames or None,
+            x.seconds or None,
+            x.state if not x.warnings else f"{x.state}, with warnings",
+        )
+        for x in report.outcomes
+    ]
+    shown = rows if len(rows) <= MOST_ROWS else [row for row in rows if row.result not in ("done", "exists")]
+    print(table(shown))
+    for outcome in report.outcomes:
+        for line in outcome.warnings:
+            say(f"warning: {line}")
+        if outcome.error:
+            say(f"error: {outcome.error}")
+    rate = report.frames / report.seconds
+    print(
+        f"{len(rows)} videos, {report.frames} frames in {report.seconds:.0f} s, {rate:.1f} frames/s on "
+        f"{report.workers} workers; {len(report.failures)} failed; {one_line(path)} tells more"
+    )
+    if report.failures:
+        raise PahsError(f"{len(report.failures)} of {len(rows)} videos could not be deblurred")

@@ -22,7 +22,7 @@ Job = Callable[[Path, Path], "TransformReport"]
 class Row:
     """A line of the table."""
 
-    source: Path
+    source: Path | str
     frames: int | None
     seconds: float | None
     result: str

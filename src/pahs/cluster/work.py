@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.cluster import store
+from pahs.cluster import manifest, store
 from pahs.cluster.manifest import Segment, Settings, Video, segment_folder
 from pahs.cluster.planning import plan_video
 from pahs.deblur import DeblurOptions, deblur
@@ -83,10 +83,22 @@ class Runner:
         if store.exists(video.target):
             return self._done(None, time.monotonic())
         began = time.monotonic()
-        planned = plan_video(video, self.settings, self.source(video))
+        planned = self._planned(video)
         if planned.segments:
             return replace(self._done(None, began), planned=planned)
         return self.whole(planned)
+
+    def _planned(self, video: Video) -> Video:
+        """The video with its segments; its scenes are looked for once, and the answer lies with its segments."""
+        file = self.source(video)
+        sized = replace(video, size=file.stat().st_size if file.is_file() else None)
+        address = f"{segment_folder(self.settings, sized)}/{manifest.NAME}"
+        if store.exists(address):
+            return manifest.read(address).videos[0]
+        planned = plan_video(video, self.settings, file, self.advance())
+        if planned.segments:
+            manifest.write(manifest.Plan(self.settings, (planned,)), address)
+        return planned
 
     def whole(self, video: Video) -> Done:
         """Restore a video in one piece."""
