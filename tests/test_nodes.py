@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,12 +155,12 @@ def test_a_run_goes_on_with_fewer_processes(
     assert (after.step, after.world, after.at_once) == (STEPS + 2, 1, 2)
 
 
-def launch(recipe: Path, out: Path, more: tuple[tuple[str, ...], tuple[str, ...]]) -> list[tuple[int, str]]:
+def launch(recipe: Path, more: Iterable[Iterable[str]]) -> list[tuple[int, str]]:
     """Two processes of one machine, as torchrun would start them; their exit codes and what they say."""
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "t"}
     place |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "GLOO_SOCKET_IFNAME": "lo"}
     place |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "GROUP_RANK": "0"}
-    command = python("-m", "pahs", "train", recipe, "--output", out)
+    command = python("-m", "pahs", "train", recipe)
     running = [
         subprocess.Popen(
             [*command, *options],
@@ -176,7 +177,8 @@ def launch(recipe: Path, out: Path, more: tuple[tuple[str, ...], tuple[str, ...]
 def test_processes_that_want_different_things_end_with_one_line(tmp_path: Path) -> None:
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(TINY)
-    ended = launch(recipe, tmp_path / "out", ((), ("--set", "optim.lr=2e-3")))
+    out = ("--output", str(tmp_path / "out"))
+    ended = launch(recipe, (out, (*out, "--set", "optim.lr=2e-3")))
     for code, told in ended:
         (line,) = [line for line in told.splitlines() if "error" in line.lower()]
         assert code == 2 and line == (
@@ -202,6 +204,25 @@ def test_every_clip_of_a_batch_is_made_by_one_process() -> None:
 
 
 # make test-nodes-hard
+
+
+@hard
+def test_machines_without_a_common_folder_continue_from_the_newest_checkpoint(
+    two: Path, tmp_path: Path
+) -> None:
+    """It lies on the disk of the second one; the first one, which writes, has none."""
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(TINY)
+    folders = tmp_path / "new", Path(shutil.copytree(two, tmp_path / "old"))
+    sets = tuple(word for text in (*SETS, f"train.steps={STEPS + 2}") for word in ("--set", text))
+    first, second = launch(recipe, [("--resume", "--output", str(folder), *sets) for folder in folders])
+    assert (first[0], second[0]) == (0, 0), first[1] + second[1]
+    assert f"resuming at step {STEPS}" in first[1]
+    assert read_checkpoint(folders[0] / "last.ckpt").step == STEPS + 2
+    alone = shutil.copytree(two, tmp_path / "alone")
+    train(recipe, [*SETS, f"train.steps={STEPS + 2}"], resume=True, out=alone)
+    a, b = (read_checkpoint(folder / "last.ckpt").model for folder in (folders[0], alone))
+    assert max(float((a[name] - b[name]).abs().max()) for name in a) < 1e-5
 
 
 @hard
