@@ -6,6 +6,7 @@
 # make release-check   what must hold before a version is given away
 # make test-container  the CPU image of the Dockerfile, built with buildah, and pahs demo in it
 # make test-web        install chromium (Debian, Ubuntu), then test the web page in it
+# make test-export     every bundled and recurrent network as ONNX graphs, against PyTorch: half an hour
 # make test-web-hard   kill servers and workers, hundreds of jobs, a huge upload: some minutes
 # make test-nodes-hard kill machines of a training at random moments, pull their cables: some minutes
 # make site            the documents as a site in build/site, which loads nothing from another host
@@ -19,7 +20,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 BUILDAH ?= buildah
 IMAGE ?= pahs
 
-.PHONY: demo test test-web test-web-hard test-nodes-hard web-pictures browser lint types tests format clean
+.PHONY: demo test test-export test-web test-web-hard test-nodes-hard web-pictures browser lint types tests format clean
 .PHONY: page npm-packages site dist test-wheel test-tools release-check container container-cuda test-container container-base
 
 demo: $(VENV)/.installed
@@ -39,6 +40,9 @@ tests: $(VENV)/.installed-dev
 
 test-web: $(VENV)/.installed-dev browser
 	$(BIN)/pytest tests/test_web_*.py
+
+test-export: $(VENV)/.installed-dev
+	PAHS_EXPORT_ALL=1 $(BIN)/pytest -s tests/test_export_all.py
 
 test-web-hard: $(VENV)/.installed-dev
 	PAHS_WEB_HARD=1 $(BIN)/pytest -s tests/test_web_hard.py

@@ -48,7 +48,20 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "training.footage": (*SMALL, "data", "video"),
     "training": (*SMALL, "networks", "kernels.training", "engine", "runtime", "data", "evaluation.metrics"),
     # Measurements, and the pictures that are drawn of them. They may look into every room.
-    "benchmarks": (*SMALL, "networks", "engine", "runtime", "video", "deblur", "evaluation", "training"),
+    "benchmarks": (
+        *(
+            *SMALL,
+            "networks",
+            "engine",
+            "runtime",
+            "backends",
+            "video",
+            "data.layouts",
+            "deblur",
+            "evaluation",
+        ),
+        "training",
+    ),
     "figures": (*SMALL, "benchmarks"),
     # What users import.
     "version": (*SMALL, "engine", "runtime", "backends.load", "deblur"),

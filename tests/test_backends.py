@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 import zoo
 from clips import make_clip
-from pahs import DeblurOptions, PahsError, deblur
+from pahs import DeblurOptions, PahsError, cli, deblur
 from pahs.backends import cache, choose, graphs, sessions
 from pahs.backends.choose import TORCH, Choice
 from pahs.backends.load import load
@@ -23,6 +24,7 @@ from pahs.backends.sessions import GraphBackend, Session
 from pahs.engine import stream
 from pahs.export.folder import describe, export_network
 from pahs.export.stages import exportable, parts
+from pahs.levels import to_pictures
 from pahs.networks import Deblurrer, PAHSConfig
 from pahs.runtime import weights
 
@@ -250,3 +252,39 @@ def test_importing_the_loader_opens_no_runtime() -> None:
     code = "import sys, pahs.backends.load; print({'onnx', 'onnxruntime', 'openvino', 'onnxscript'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
+
+
+def test_bench_compares_what_is_installed(
+    narrow: Deblurrer,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One run: PyTorch and graphs from file to file, scored on the same frames; `auto` is told."""
+    weights.save(narrow, tmp_path / "narrow.safetensors")
+    for kind in ("blur", "sharp"):
+        frames = tmp_path / "data" / "test" / "one" / kind
+        frames.mkdir(parents=True)
+        for t, frame in enumerate(zoo.clip(3, height=48, width=64)[0]):
+            Image.fromarray(to_pictures(frame)).save(frames / f"{t:06d}.png")
+    for module in ("benchmarks.backends", "backends.load"):
+        monkeypatch.setattr(f"pahs.{module}.choices", lambda: (TORCH, ORT, Choice("openvino", "bf16")))
+    monkeypatch.setattr("pahs.backends.load.cached", lambda *_: folder)
+    monkeypatch.setattr("pahs.backends.load.knows_bf16", lambda: False)
+    numbers = tmp_path / "numbers.json"
+    arguments = ["bench", "--backends", "--model", str(tmp_path / "narrow.safetensors"), "--size", "64", "48"]
+    arguments += ["--clip", "3", "--data", str(tmp_path / "data"), "--json", str(numbers)]
+    assert cli.main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "openvino bf16: left out (--backend openvino --precision bf16: choose fp32, int8 here)" in err
+    assert "`--backend auto` takes torch fp32 here." in out
+    rows = json.loads(numbers.read_text())["rows"]
+    assert [(row["backend"], row["precision"]) for row in rows] == [
+        ("torch", "fp32"),
+        ("onnxruntime", "fp32"),
+    ]
+    assert rows[0]["psnr"] == pytest.approx(rows[1]["psnr"], abs=0.01)
+    assert all(row["file_to_file"] > 0 and row["restore"] > 0 for row in rows)
+    assert cli.main(["bench", "--backends", "--zoo"]) == 2
+    assert cli.main(["bench", "--data", str(tmp_path)]) == 2

@@ -20,9 +20,6 @@ from pahs.export.folder import export
 from pahs.export.stages import exportable, parts
 from pahs.runtime import weights
 
-CI = ("lstm+pahs", "ifirnn+pahs", "ovd+pahs", "stfan", "estrnn-c80b15")
-"""Every architecture once besides pahs-t, and everything that a graph may have."""
-
 
 @pytest.fixture(scope="session")
 def pahs_t(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -6,6 +6,7 @@ pahs bench --reference --model pahs           the paper's inference and ours: pa
 pahs bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
 pahs bench --fleet --price 3                  many GPUs, simulated: pahs.benchmarks.fleet
 pahs bench --fleet --workers 1 2 4            the simulation beside real runs: pahs.benchmarks.workers
+pahs bench --backends --data DIR              PyTorch, onnxruntime, OpenVINO: pahs.benchmarks.backends
 pahs bench --clip 600                         a video file to another one: pahs.benchmarks.files
 pahs bench --expected                         computed for other cards: pahs.benchmarks.expected
 pahs bench --training-step recipes/debug.toml a step of training: pahs.benchmarks.training_step
@@ -16,7 +17,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pahs.benchmarks import compare, expected, fleet_report, scaling, workers, zoo
+from pahs.benchmarks import backends, compare, expected, fleet_report, scaling, workers, zoo
 from pahs.benchmarks.conditions import check_model
 from pahs.benchmarks.files import file_report, open_video
 from pahs.benchmarks.options import BenchConfig, FleetOptions, Task
@@ -68,8 +69,12 @@ def measure(task: Task, config: BenchConfig, names: tuple[str, ...]) -> tuple[st
         check_model(name)
     if task.plot is not None:
         require_matplotlib()
-    if task.reference or task.from_file:
-        with open_video(task.file, task.clip, config, say) as video:
+    if task.reference or task.backends or task.from_file:
+        clip = backends.CLIP if task.backends and not task.from_file else task.clip
+        with open_video(task.file, clip, config, say) as video:
+            if video is not None and task.backends:
+                compared = backends.compare(names[0], config, video, task.data, say)
+                return backends.markdown(compared), backends.numbers(compared)
             if video is not None and not task.reference:
                 return file_report(names[0], video, config, say)
             comparison = compare.compare(names[0], config, video, say)

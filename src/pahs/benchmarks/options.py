@@ -63,6 +63,10 @@ class Task:
     """Simulate many GPUs, for a folder of clips and for one film."""
     expected: bool = False
     """Nothing is measured: what consumer cards should reach is computed from measurements of an H200."""
+    backends: bool = False
+    """PyTorch, onnxruntime and OpenVINO on the CPU, in every precision they have, from file to file."""
+    data: Path | None = None
+    """With --backends: a folder of blurry and sharp frames, on which each is scored too."""
     training_step: Path | None = None
     """Time every kind of training step on this recipe, or that of train.step."""
     steps: int = 200
@@ -78,12 +82,16 @@ class Task:
         modes = self._modes()
         if len(modes) > 1:
             raise PahsError(f"{' and '.join(modes)} exclude each other; keep one of them")
+        if self.data is not None and not self.backends:
+            raise PahsError("--data: only --backends scores; give both, or use `pahs evaluate`")
         if self.steps < 1:
             raise PahsError(f"--steps {self.steps}: use 1 or more")
         if self.file is not None and self.clip is not None:
             raise PahsError("--file and --clip are both given; keep one of them")
-        if self.from_file and modes and not self.reference:
-            raise PahsError(f"--file and --clip: measured alone or with --reference, not with {modes[0]}")
+        if self.from_file and modes and not (self.reference or self.backends):
+            raise PahsError(
+                f"--file and --clip: measured alone, with --reference or --backends, and not with {modes[0]}"
+            )
         if self.clip is not None and self.clip < 2:
             raise PahsError(f"--clip {self.clip}: use 2 frames or more")
         if self.plot is not None and not (self.scaling or self.fleet):
@@ -91,7 +99,7 @@ class Task:
 
     def _modes(self) -> list[str]:
         """What was chosen of the measurements of which there is one at a time."""
-        modes = ("zoo", "reference", "scaling", "fleet", "expected")
+        modes = ("zoo", "reference", "scaling", "fleet", "expected", "backends")
         return [f"--{name}" for name in modes if getattr(self, name)]
 
     @property
@@ -109,9 +117,9 @@ class Task:
             )
         if self.zoo and names:
             raise PahsError("--zoo and --model are both given; keep one of them")
-        single = "--file and --clip" if self.from_file else "--reference, --scaling and --fleet"
-        if len(names) > 1 and (self.from_file or self.reference or self.scaling or self.fleet):
-            raise PahsError(f"--model {' '.join(names)}: {single} measure one model")
+        single = ["--file and --clip"] if self.from_file else [x for x in self._modes() if x != "--expected"]
+        if len(names) > 1 and single:
+            raise PahsError(f"--model {' '.join(names)}: {single[0]} can measure one model")
 
 
 @dataclass(frozen=True)
