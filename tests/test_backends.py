@@ -185,6 +185,13 @@ def test_auto_is_pytorch_without_the_extras(monkeypatch: pytest.MonkeyPatch) -> 
     assert not isinstance(load("pahs-t", backend="auto", precision="fp32"), GraphNetwork)
 
 
+def test_auto_is_pytorch_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("pahs.backends.load.fastest", lambda *_: pytest.fail("it would measure in every run"))
+    assert not isinstance(load("pahs-t", backend="auto", precision="fp32"), GraphNetwork)
+
+
 ORT, INT8 = Choice("onnxruntime", "fp32"), Choice("openvino", "int8")
 
 
@@ -207,7 +214,8 @@ def test_auto_takes_the_fastest_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_p
     )
     assert len(asked) == 4
     choose.fastest((TORCH, ORT, INT8))
-    assert len(asked) == 4, "remembered"
+    assert choose.fastest(among) == [INT8, TORCH, ORT]
+    assert len(asked) == 4, "remembered, also what died"
 
 
 def test_auto_leaves_int8_that_loses_too_much(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -28,6 +29,16 @@ def cached(network: Deblurrer, precision: ExportPrecision, quiet: bool = True) -
             if not _usable(folder):  # another process may have been first
                 raise
     return folder
+
+
+def writable() -> bool:
+    """Whether anything can be kept: without it, every run would measure and export again."""
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, PahsError):
+        return False
+    return os.access(folder, os.W_OK)
 
 
 def _usable(folder: Path) -> bool:

@@ -85,7 +85,13 @@ def milliseconds(choice: Choice) -> float:
             text=True,
         )
         found = float(child.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except subprocess.TimeoutExpired:
+        found = 1000.0 * PROBE_SECONDS
+    except subprocess.CalledProcessError as error:
+        if error.returncode >= 0:  # an error of its own, such as a full disk, may be gone the next time
+            return 0.0
+        found = 0.0
+    except (OSError, ValueError):
         return 0.0
     note(choice, found)
     return found

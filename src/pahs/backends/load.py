@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from pahs.backends import graphs
-from pahs.backends.cache import cached
+from pahs.backends.cache import cached, writable
 from pahs.backends.choose import LARGEST_LOSS, TORCH, Choice, GraphPrecision, choices, fastest
 from pahs.backends.network import GraphNetwork
 from pahs.backends.sessions import READS, GraphBackend, installed, knows_bf16, require
@@ -77,6 +77,8 @@ def _fastest(network: Deblurrer, wanted: tuple[Choice, ...], quiet: bool) -> Deb
 def _suiting(backend: str, precision: str) -> tuple[Choice, ...]:
     """The choices that the user left open."""
     if backend == "auto":
+        if precision != "int8" and not writable():
+            return (TORCH,)
         precisions = ("fp32", "bf16", "int8") if precision == "auto" else (precision,)
         found = tuple(x for x in choices() if x == TORCH or x.precision in precisions)
         if precision != "int8":
