@@ -208,6 +208,7 @@ def test_auto_takes_the_fastest_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_p
         return subprocess.CompletedProcess(command, 0, times[asked[-1]])
 
     monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("pahs.backends.choose.cached", lambda *_: tmp_path)
     among = (TORCH, ORT, Choice("openvino", "bf16"), INT8)
     assert choose.fastest(among) == [INT8, TORCH, ORT], (
         "hardly faster does not count, and what dies does not run"

@@ -10,9 +10,12 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
+from pahs.backends.cache import cached
 from pahs.backends.sessions import GraphBackend, installed
+from pahs.errors import PahsError
 from pahs.export.onnx import writes
 from pahs.progress import bar
+from pahs.runtime import weights
 from pahs.runtime.precision import recall, remember
 
 TRIED = "pahs-t"
@@ -77,6 +80,9 @@ def milliseconds(choice: Choice) -> float:
     if known is not None:
         return known
     try:
+        if choice != TORCH:
+            # Here, because it may take longer than a probe may, and the children find it then.
+            cached(weights.load(TRIED), "int8" if choice.precision == "int8" else "fp32")
         child = subprocess.run(
             [sys.executable, "-m", "pahs.backends.probe", choice.backend, choice.precision or "auto"],
             capture_output=True,
@@ -91,7 +97,7 @@ def milliseconds(choice: Choice) -> float:
         if error.returncode >= 0:  # an error of its own, such as a full disk, may be gone the next time
             return 0.0
         found = 0.0
-    except (OSError, ValueError):
+    except (OSError, ValueError, PahsError):
         return 0.0
     note(choice, found)
     return found
