@@ -3,9 +3,9 @@
 import { button, clock, duration, h, icon, secondsOf, setText, size, toast } from "./dom.js";
 import { viewer } from "./viewer.js";
 
-const SHORT = 5;
-/** Of a longer video, only the beginning is proposed. */
-const PROPOSED = 3;
+/** Pixels that take some minutes: of a video with more, only the beginning is proposed. */
+const PROPOSED = { webgpu: 400e6, wasm: 40e6 };
+const LEAST_SECONDS = 0.5;
 const main = document.getElementById("main");
 const stage = document.getElementById("stage");
 const input = document.getElementById("files");
@@ -17,6 +17,7 @@ let looked = null;
 let player = null;
 let parts = {};
 let addresses = [];
+let chosenFiles = [];
 let began = 0;
 
 // The worker: one at a time. A job is cancelled by ending it, because a graph that runs cannot be stopped.
@@ -110,7 +111,8 @@ function take(files) {
 function choosing(data) {
   looked = data;
   const { facts, sizes } = data;
-  const long = facts.seconds > SHORT;
+  const enough = Math.max(LEAST_SECONDS, PROPOSED[setup.provider] / (sizes[0].width * sizes[0].height * facts.rate));
+  const long = facts.seconds > enough;
   const [whole, some] = [false, true].map((value) => {
     const radio = h("input", { type: "radio", name: "part", value: value ? "part" : "whole", onchange: refresh });
     radio.checked = value === long;
@@ -118,7 +120,7 @@ function choosing(data) {
   });
   const [from, to] = ["Part begins at", "Part ends at"].map((label, place) => h("input", {
     type: "text", inputmode: "decimal", class: "at", autocomplete: "off", "aria-label": label,
-    value: clock(place ? Math.min(facts.seconds, long ? PROPOSED : facts.seconds) : 0, 1), oninput: () => { some.checked = true; refresh(); },
+    value: clock(place ? Math.min(facts.seconds, enough) : 0, 1), oninput: () => { some.checked = true; refresh(); },
   }));
   const scale = h("select", { id: "size", onchange: refresh }, sizes.map((each, place) => h("option", { value: String(place) }, `${each.width} × ${each.height}${each.share === 1 ? ", as it is" : ""}`)));
   const png = h("input", { type: "checkbox" });
@@ -149,7 +151,7 @@ function choosing(data) {
     wrong.hidden = found !== null;
     if (!found) setText(wrong, `The part must begin before it ends, within ${clock(facts.seconds, 1)}. Write 12.5 or 1:05.`);
     const seconds = found && expected(found, facts.rate);
-    setText(time, seconds ? `This takes about ${duration(seconds)} here.` : "");
+    setText(time, seconds ? `This takes about ${duration(seconds)} here.` : long ? "The beginning is proposed, because every frame takes a while." : "");
   }
 
   const notes = [
@@ -259,14 +261,13 @@ function fail(text) {
   parts = {};
   const retry = looked ? [button("Other choices", { glyph: "again", kind: "secondary", onclick: () => choosing(looked) })] : [];
   show({
-    title: looked?.facts.name ?? "Not opened", actions: [...retry, another()],
+    title: looked?.facts.name ?? chosenFiles[0]?.name ?? "Not started", actions: [...retry, another()],
     below: h("div", { class: "failure", role: "alert" }, icon("warn"), h("div", {}, h("b", {}, "This did not work"), h("p", {}, text))),
   });
 }
 
 // Files, by drop or by choice.
 
-let chosenFiles = [];
 function chose(files) {
   chosenFiles = [...files];
   take(chosenFiles);

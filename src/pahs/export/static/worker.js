@@ -40,7 +40,8 @@ function words(error) {
 async function prepare({ wanted }) {
   about = await (await fetched("graphs/model.json")).json();
   const adapter = wanted === "wasm" ? null : await navigator.gpu?.requestAdapter().catch(() => null);
-  provider = adapter ? "webgpu" : "wasm";
+  // A fallback adapter is no GPU: the processor plays one, and is faster without the play.
+  provider = adapter && (wanted === "webgpu" || !adapter.info?.isFallbackAdapter) ? "webgpu" : "wasm";
   tell("ready", { about, provider, threads: threads(), gpu: adapter?.info?.description || adapter?.info?.vendor || "" });
 }
 
