@@ -153,7 +153,8 @@ def fused(x: Tensor, weight: Tensor) -> Libraries | None:
         return None
     if x.dtype not in HALF or x.dtype != weight.dtype:
         return None
-    return libraries(x.get_device(), _thread.capability)
+    device, capability = x.get_device(), _thread.capability
+    return libraries(device) if capability is None else libraries(device, capability)
 
 
 def describe(c: Convolution) -> Call:
