@@ -9,6 +9,7 @@
 # make test-export     every bundled and recurrent network as ONNX graphs, against PyTorch: half an hour
 # make test-web-hard   kill servers and workers, hundreds of jobs, a huge upload: some minutes
 # make test-nodes-hard kill machines of a training at random moments, pull their cables: some minutes
+# make test-cluster-hard  machines as network namespaces, killed at random (as root): many minutes
 # make site            the documents as a site in build/site, which loads nothing from another host
 # make page            a page in build/page that restores videos inside the browser; make npm-packages fetches its runtime
 # make web-pictures    pictures of the page in all its states, and docs/images/web.png
@@ -20,8 +21,9 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c c
 BUILDAH ?= buildah
 IMAGE ?= pahs
 
-.PHONY: demo test test-export test-web test-web-hard test-nodes-hard web-pictures browser lint types tests format clean
-.PHONY: page npm-packages site dist test-wheel test-tools release-check container container-cuda test-container container-base
+.PHONY: demo test test-export test-web test-web-hard test-nodes-hard test-cluster-hard web-pictures browser lint types tests
+.PHONY: format clean page npm-packages site dist test-wheel test-tools release-check
+.PHONY: container container-cuda test-container container-base
 
 demo: $(VENV)/.installed
 	$(BIN)/pahs demo -o demo
@@ -49,6 +51,9 @@ test-web-hard: $(VENV)/.installed-dev
 
 test-nodes-hard: $(VENV)/.installed-dev
 	PAHS_NODES_HARD=1 $(BIN)/pytest -s tests/test_nodes.py
+
+test-cluster-hard: $(VENV)/.installed-dev
+	PAHS_CLUSTER_HARD=1 $(BIN)/pytest -s tests/test_cluster_hard.py
 
 web-pictures: $(VENV)/.installed-dev browser
 	test -f demo/blurry.mp4 || $(BIN)/pahs demo -o demo

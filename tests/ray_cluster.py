@@ -105,8 +105,8 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])]),
             "RAY_health_check_period_ms": "1000",
-            "RAY_health_check_timeout_ms": "2000",
-            "RAY_health_check_failure_threshold": "3",
+            "RAY_health_check_timeout_ms": "10000",
+            "RAY_health_check_failure_threshold": "5",
         }
 
     def start(self, cores: int = 1, **environment: str) -> Node:

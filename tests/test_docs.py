@@ -64,7 +64,7 @@ def test_the_commands_of_the_readme_run(
             )  # make test-tools runs it
         elif words[0] == "pip":
             assert words[1:3] == ["install", "-c"] and (ROOT / words[3]).is_file(), command
-        elif words[1] in ("--install-completion", "serve"):
+        elif words[1] in ("--install-completion", "serve", "batch"):  # test_cluster_batch.py runs a batch
             app.parse_args(words[1:], exit_on_error=False, print_error=False)
         else:
             assert words[0] == "pahs" and main(words[1:]) in (0, None), (command, capsys.readouterr().err)

@@ -116,13 +116,18 @@ def run(
     video: Annotated[
         list[int] | None, Parameter(help="Join only the video of this number, from 0 on. Repeatable.")
     ] = None,
+    count: Annotated[bool, Parameter(negative="", help="Only print how many segments there are.")] = False,
 ) -> None:
     """Do segments of a plan, or join them. What is done already is left as it is, so it can be called again.
 
     A segment may run on any machine that sees the files. Its result appears when it is complete.
     """
+    from pahs.cluster import manifest as plans
     from pahs.cluster.command import run_join, run_segments
 
+    if count:
+        print(len(plans.read(manifest).units))
+        return
     if bool(segment) == join or (video and not join):
         raise PahsError("name a --segment, or --join (all videos, or those named by --video)")
     lines = run_join(manifest, video) if join else run_segments(manifest, segment or [])
