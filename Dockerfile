@@ -25,14 +25,14 @@ ARG CPU_INDEX="--extra-index-url https://download.pytorch.org/whl/cpu"
 COPY constraints.txt /wheels/
 COPY --from=wheel /wheels /wheels
 RUN python3 -m venv /opt/pahs \
- && /opt/pahs/bin/pip install --no-cache-dir -c /wheels/constraints.txt ${CPU_INDEX} "$(echo /wheels/pahs-*.whl)[web]"
+ && /opt/pahs/bin/pip install --no-cache-dir -c /wheels/constraints.txt ${CPU_INDEX} "$(echo /wheels/pahs-*.whl)[web,s3]"
 
 FROM python AS cuda-environment
 ARG CUDA_INDEX=""
 COPY constraints.txt /wheels/
 COPY --from=wheel /wheels /wheels
 RUN python3 -m venv /opt/pahs \
- && /opt/pahs/bin/pip install --no-cache-dir -c /wheels/constraints.txt ${CUDA_INDEX} "$(echo /wheels/pahs-*.whl)[web]"
+ && /opt/pahs/bin/pip install --no-cache-dir -c /wheels/constraints.txt ${CUDA_INDEX} "$(echo /wheels/pahs-*.whl)[web,s3]"
 
 FROM python AS cuda
 # Triton compiles a small launcher in C for each of its kernels.

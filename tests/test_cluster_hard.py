@@ -350,3 +350,38 @@ def test_on_s3_with_a_writer_killed_and_two_drivers(files: Path, tmp_path: Path)
     print(
         f"8 writers killed ({len(half)} had finished), 2 drivers: {FRAMES} frames, nothing double, nothing half"
     )
+
+
+def test_an_upload_that_is_killed_half_way_is_not_seen() -> None:
+    """Large files go up in parts; the next writer is not kept from writing, and writes the whole."""
+    from moto.server import ThreadedMotoServer
+
+    from pahs.cluster import store
+
+    program = "from pahs.cluster import store\nwith store.writing('s3://films/big') as path:\n"
+    program += "    path.write_bytes(b'x' * 250_000_000)\n"
+    server = ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    names = s3_environment(*server.get_host_and_port())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        import fsspec
+
+        s3 = fsspec.filesystem("s3", skip_instance_cache=True)
+        s3.mkdir("films")
+        writer = subprocess.Popen([sys.executable, "-c", program])
+        while not s3.call_s3("list_multipart_uploads", Bucket="films").get("Uploads"):
+            assert writer.poll() is None, "it was done before it could be killed"
+            time.sleep(0.01)
+        writer.kill()
+        writer.wait()
+        assert not store.exists("s3://films/big") and not s3.find("films")
+        with store.writing("s3://films/big") as path:
+            path.write_bytes(b"y" * 1000)
+        subprocess.run([sys.executable, "-c", program], check=True)
+        s3.invalidate_cache()
+        assert s3.cat("films/big") == b"y" * 1000, "the first whole file stays"
+    server.stop()
+    scratch_is_empty()
+    print("an upload killed after its first parts: nothing to be seen, and the next writer wrote the whole")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pahs.cluster import store
 from pahs.cluster.manifest import Settings, Video
-from pahs.cluster.pool import BLAMES, CORES, Failed, Member, Pool, Worker
+from pahs.cluster.pool import BLAMES, CORES, STARTS, Failed, Member, Pool, Worker
 from pahs.cluster.tasks import RETRIES, Outcome, Tasks
 from pahs.errors import PahsError
 from pahs.progress import Advance
@@ -132,6 +132,8 @@ class _Driver:
         for member in self._pool.members:
             if member.starting is None and member.task is None:
                 self._give(member)
+        if all(member.starting is None and member.task is None for member in self._pool.members):
+            self._tasks.fail_what_nobody_can_do(self._pool.nodes)
         refs = [member.starting or member.answer for member in self._pool.members]
         refs = [ref for ref in refs if ref is not None]
         if refs:
@@ -173,7 +175,11 @@ class _Driver:
             answer = ray.get(ref)
         except ray.exceptions.RayError as error:
             self._pool.remove(member)
-            if task is not None:
+            if member.starting is not None:
+                self._pool.failed_starts[member.node] += 1
+                if self._pool.failed_starts[member.node] >= STARTS:
+                    self._retire(member.node, f"its workers do not start: {_line(error)}")
+            elif task is not None:
                 self._tasks.died(task, member.node)
                 self._say(
                     f"a worker died with {self._tasks.outcomes[task.video].video.source}: {_line(error)}"
@@ -181,6 +187,7 @@ class _Driver:
             return
         if member.starting is not None:
             member.starting = None
+            self._pool.failed_starts[member.node] = 0
             if isinstance(answer, Failed):
                 self._retire(member.node, answer.error)
             return

@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ CORES = 4
 REFRESH_SECONDS = 1.0
 """How often the cluster's nodes are looked at: new ones get workers, dead workers are replaced."""
 CONNECT_SECONDS = 10
+STARTS = 10
+"""A node where so many workers in a row die before they are ready gets no more work."""
 BLAMES = 2
 """A node that fails so often with what another node can do gets no more work."""
 
@@ -119,6 +122,8 @@ class Pool:
         self.members: list[Member] = []
         self.retired: dict[str, str] = {}
         """Nodes that get no more work, and why."""
+        self.failed_starts: Counter[str] = Counter()
+        """Workers of each node that died before they were ready, one after the other."""
         self.most = 0
         """Workers that were ready at the same time."""
         self.settings, self._cores, self._worker = settings, cores, worker
@@ -126,8 +131,8 @@ class Pool:
 
     @property
     def nodes(self) -> set[str]:
-        """Nodes with a worker that is ready."""
-        return {member.node for member in self.members if member.starting is None}
+        """Nodes with a worker, also one that is not ready yet."""
+        return {member.node for member in self.members}
 
     def refresh(self) -> None:
         """Start workers where there is room for them, and forget those of nodes that get no more work."""

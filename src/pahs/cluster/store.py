@@ -143,7 +143,7 @@ def _remote(address: str, done: str) -> Iterator[tuple[Any, str]]:
     try:
         import fsspec
     except ImportError:
-        raise PahsError(f"{address}: addresses need fsspec; pip install 'pahs[cluster,s3]'") from None
+        raise PahsError(f"{address}: addresses need fsspec; pip install 'pahs[s3]' for s3://") from None
     try:
         yield fsspec.core.url_to_fs(address)
     except (PahsError, FileExistsError):

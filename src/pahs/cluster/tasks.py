@@ -121,6 +121,13 @@ class Tasks:
         source = self.outcomes[task.video].video.source
         self._again_or_never(task, count > self._retries, f"{source}: {count} workers died with it")
 
+    def fail_what_nobody_can_do(self, nodes: Collection[str]) -> None:
+        """Nobody works: what has failed at every node that is left will not be done any more."""
+        for task in [task for queue in self._queues for task in queue] if nodes else ():
+            said = self._failed_at.get(task, {})
+            if all(node in said for node in nodes):
+                self._again_or_never(task, True, next(iter(said.values())))
+
     def give_up(self, error: str) -> None:
         """Nobody is left to do anything."""
         for outcome in self.outcomes:
