@@ -14,7 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-BRIDGE = "pahsbr0"
+NUMBER = os.getpid() % 250
+"""Names and addresses of this process, so that two can rehearse at the same time."""
+BRIDGE = f"pahsbr{NUMBER}"
+GATEWAY = f"10.77.{NUMBER}.254"
 STARTED = "Ray runtime started"
 
 
@@ -91,7 +94,7 @@ class Cluster:
         self.token.chmod(0o600)
         if self.spaces:
             _ip("link", "add", BRIDGE, "type", "bridge")
-            _ip("addr", "add", "10.77.0.254/24", "dev", BRIDGE)
+            _ip("addr", "add", f"{GATEWAY}/24", "dev", BRIDGE)
             _ip("link", "set", BRIDGE, "up")
 
     @property
@@ -112,14 +115,14 @@ class Cluster:
     def start(self, cores: int = 1, **environment: str) -> Node:
         """Add a node; the first one is the head."""
         self._used += 1
-        name = f"pahsns{self._used}"
+        name = f"pahs{NUMBER}n{self._used}"
         # Paths of Unix sockets are short: not below a test's own folder.
         folder = Path(tempfile.mkdtemp(prefix="pr"))
         words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus", str(cores)]
         words += ["--object-store-memory", "80000000", "--disable-usage-stats"]
         ip = "127.0.0.1"
         if self.spaces:
-            ip = f"10.77.0.{self._used}"
+            ip = f"10.77.{NUMBER}.{self._used}"
             _namespace(name, ip)
             words = ["ip", "netns", "exec", name, *words]
         words += ["--node-ip-address", ip]
@@ -147,14 +150,19 @@ class Cluster:
             node.stop()
         if self.spaces:
             for number in range(1, self._used + 1):
-                subprocess.run(["ip", "netns", "del", f"pahsns{number}"], check=False, capture_output=True)
+                # Without the first the kernel would remove the link some time after the namespace.
+                for words in (
+                    ["link", "del", f"vpahs{NUMBER}n{number}"],
+                    ["netns", "del", f"pahs{NUMBER}n{number}"],
+                ):
+                    subprocess.run(["ip", *words], check=False, capture_output=True)
             _ip("link", "del", BRIDGE)
 
 
 def remove_namespace(node: Node) -> None:
     """Cut a node off the network, then end it."""
     assert node.namespace is not None
-    _ip("netns", "exec", node.namespace, "ip", "link", "set", "eth0", "down")
+    _ip("link", "del", f"v{node.namespace}")
     node.stop()
     _ip("netns", "del", node.namespace)
 
@@ -167,7 +175,7 @@ def _namespace(name: str, ip: str) -> None:
         ("addr", "add", f"{ip}/24", "dev", "eth0"),
         ("link", "set", "eth0", "up"),
         ("link", "set", "lo", "up"),
-        ("route", "add", "default", "via", "10.77.0.254"),
+        ("route", "add", "default", "via", GATEWAY),
     ):
         _ip("netns", "exec", name, "ip", *words)
 

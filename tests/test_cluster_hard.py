@@ -25,7 +25,7 @@ if not os.environ.get("PAHS_CLUSTER_HARD"):
 
 from batch_workers import SLEEP
 from clips import decoded, make_clip
-from ray_cluster import Cluster, Node, kill, remove_namespace
+from ray_cluster import GATEWAY, Cluster, Node, kill, remove_namespace
 from split import facts, make_film, psnr_of_frames
 from web_server import identity
 
@@ -210,7 +210,7 @@ def test_a_node_with_a_full_disk(files: Path, cluster: Cluster, tmp_path: Path) 
     small = tmp_path / "small"
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
-    server = ThreadedMotoServer("10.77.0.254", 0)
+    server = ThreadedMotoServer(GATEWAY, 0)
     server.start()
     host, port = server.get_host_and_port()
     store = s3_environment(host, port)
