@@ -143,7 +143,7 @@ def test_memory_is_shown_where_it_was_measured(narrow):
         (["--reference", "--model", "pahs-t", "--file", "missing.mp4"], "--file missing.mp4: no such video"),
         (["--file", "missing.mp4"], "--file missing.mp4: no such video"),
         (["--file", "clip.mp4", "--clip", "9"], "keep one of them"),
-        (["--clip", "9", "--zoo"], "not with --zoo or --scaling"),
+        (["--clip", "9", "--zoo"], "not with --zoo"),
         (["--clip", "9", "--model", "pahs", "pahs-t"], "measure one model"),
         (["--clip", "1"], "--clip 1: use 2 frames or more"),
         (["--plot", "curves.png"], "only --scaling draws"),
