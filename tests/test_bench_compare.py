@@ -146,7 +146,7 @@ def test_memory_is_shown_where_it_was_measured(narrow):
         (["--clip", "9", "--zoo"], "not with --zoo"),
         (["--clip", "9", "--model", "pahs", "pahs-t"], "measure one model"),
         (["--clip", "1"], "--clip 1: use 2 frames or more"),
-        (["--plot", "curves.png"], "only --scaling draws"),
+        (["--plot", "curves.png"], "only --scaling and --fleet draw"),
     ],
 )
 def test_wrong_use_is_one_line(arguments, message, capsys):
