@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -138,7 +139,7 @@ def write(description: Description, folder: Path) -> None:
 
 
 def is_folder_of_graphs(path: Path | str) -> bool:
-    return (Path(path) / DESCRIPTION).is_file()
+    return os.path.isfile(Path(path) / DESCRIPTION)  # noqa: PTH113 - that of Path raises where a folder is locked
 
 
 def read(folder: Path) -> Description:
