@@ -26,11 +26,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     identity(folder / "identity.safetensors")
     make_clip(folder / "clip.mp4", frames=12, audio="aac")
     make_clip(folder / "long.mp4", frames=250)
-    with av.open(str(folder / "8k.mp4"), "w") as large:
+    with av.open(str(folder / "large.mp4"), "w") as large:
         stream = large.add_stream("libx264", 25, options={"preset": "ultrafast"})
-        stream.width, stream.height, stream.pix_fmt = 7680, 4320, "yuv420p"
+        stream.width, stream.height, stream.pix_fmt = 5760, 3240, "yuv420p"
         for _ in range(4):
-            large.mux(stream.encode(av.VideoFrame(7680, 4320, "yuv420p")))
+            large.mux(stream.encode(av.VideoFrame(5760, 3240, "yuv420p")))
         large.mux(stream.encode())
     (folder / "letter.mp4").write_text("this is a letter " * 100)
     (folder / "cut.mp4").write_bytes((folder / "long.mp4").read_bytes()[:5000])
@@ -316,10 +316,10 @@ def test_a_stopped_worker_is_replaced(server: Server, files: Path) -> None:
 
 def test_a_job_that_needs_too_much_memory_fails_and_the_worker_lives_on(server: Server, files: Path) -> None:
     workers = server.children()
-    job = server.wait(server.put(files / "8k.mp4")["id"], "failed")
-    assert job["error"].startswith("8k.mp4: ") and "memory" in job["error"]
+    job = server.wait(server.put(files / "large.mp4")["id"], "failed")
+    assert job["error"].startswith("large.mp4: ") and "memory" in job["error"]
     assert "\n" not in job["error"] and str(server.folder) not in job["error"]
-    assert job["facts"]["width"] == 7680, "the inspector has a limit of its own"
+    assert job["facts"]["width"] == 5760, "the inspector has a limit of its own"
     server.wait(server.put(files / "clip.mp4")["id"])
     assert server.children() == workers
 

@@ -27,17 +27,11 @@ def open_video(path: Path) -> InputContainer:
     format = "gif" if path.suffix.lower() == ".gif" and "%" in str(path) else None
     try:
         return av.open(_url(path), "r", format=format, metadata_errors="replace")
-    except MemoryError:
-        raise too_little_memory(path) from None
     except (PermissionError, av.error.PermissionError):
         raise PahsError(f"{path}: cannot be read; check its permissions") from None
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise PahsError(f"{path}: not a readable video file ({reason}); it may be incomplete") from None
-
-
-def too_little_memory(path: Path) -> PahsError:
-    return PahsError(f"{path}: not enough memory to decode it; allow more, or close other programs")
 
 
 def create_video(path: Path) -> OutputContainer:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pahs.errors import PahsError
 from pahs.video.deinterlace import Deinterlacer
 from pahs.video.frames import Frame, FrameSource, VideoInfo
-from pahs.video.opening import open_video, too_little_memory
+from pahs.video.opening import open_video
 from pahs.video.pixels import has_alpha, layout_of, planes_of, repacked
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
 from pahs.video.timeline import Timeline
@@ -28,6 +28,8 @@ _AHEAD_FEWEST, _AHEAD_MOST, _AHEAD_BYTES = 3, 24, 1 << 28
 """How far `ahead` reads: so many frames, or more until sound has come, in so many bytes."""
 _FASTEST = 1000
 """Frames per second from which on a file's rate is taken for the tick of its clock."""
+_SPARE_FRAMES = 2
+"""Frames of three 16-bit samples a pixel that fit where a decoder has memory to go on."""
 _MOST_STRAYS = 3
 """So many frames in a row of another size are taken for damage, and left out; more for another video."""
 
@@ -161,9 +163,8 @@ class VideoReader(FrameSource):
         while True:
             try:
                 packet = next(packets)
-            except MemoryError:
-                raise too_little_memory(self.path) from None
             except (StopIteration, IndexError, av.FFmpegError) as end:
+                self._check_memory(end)
                 self._failed += isinstance(end, av.FFmpegError)
                 if isinstance(end, IndexError):  # at the very end, PyAV stumbles over streams that came late
                     self._note("a stream that begins in the middle is not kept")
@@ -180,14 +181,27 @@ class VideoReader(FrameSource):
             try:
                 for frame in self._pictures(cast("Packet[VideoStream]", packet)):
                     yield from [frame] if whole is None else whole.put(frame)
-            except MemoryError:  # no damage: the file's other frames would be lost one by one
-                raise too_little_memory(self.path) from None
-            except av.FFmpegError:
+            except av.FFmpegError as error:
+                self._check_memory(error)
                 self._failed += 1
 
     def _pictures(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
         """What a packet of pictures gives; who reads the other streams alone leaves most of them undecoded."""
         return self.stream.decode(packet)
+
+    def _check_memory(self, error: Exception) -> None:
+        """Refuse to go on where memory has run out: frames would be lost one by one, as if they were damaged.
+
+        A damaged file may ask for any amount of memory, so FFmpeg's word alone is not enough.
+        """
+        if not isinstance(error, MemoryError):
+            return
+        try:
+            bytearray(_SPARE_FRAMES * 6 * self.stream.width * self.stream.height)
+        except MemoryError:
+            raise PahsError(
+                f"{self.path}: not enough memory to decode it; allow more, or close other programs"
+            ) from None
 
     def _convert(self, frame: VideoFrame, last: int | None) -> Frame:
         info = self.info

@@ -1,7 +1,7 @@
 // The page: keeps what the server says about the jobs, takes files, and draws the list and the stage.
 
 import { ask, listen, send, uploadOf } from "./api.js";
-import { button, h, icon, setText, size, toast } from "./dom.js";
+import { button, h, icon, local, setText, size, toast } from "./dom.js";
 import { ended, makeList } from "./list.js";
 import { rememberedOptions } from "./options.js";
 import { makeStage } from "./stage.js";
@@ -244,6 +244,6 @@ theme.addEventListener("click", () => {
 });
 dark.addEventListener("change", showTheme);
 showTheme();
-document.querySelector(".drop-more").hidden = !["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
+document.querySelector(".drop-more").hidden = !local;
 setText(document.querySelector(".drop-title"), matchMedia("(pointer: coarse)").matches ? "Choose a blurry video" : "Drop a blurry video");
 draw();

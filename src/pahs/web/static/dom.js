@@ -103,3 +103,6 @@ export function toast(text, kind = "") {
   document.getElementById("toasts").append(line);
   setTimeout(() => line.remove(), 8000);
 }
+
+/** Whether the server is this machine. */
+export const local = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);

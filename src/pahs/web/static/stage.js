@@ -1,7 +1,7 @@
 // The chosen video: what it is, what to do with it, how far it is, and the comparison.
 
 import { ask, uploadOf } from "./api.js";
-import { button, clock, duration, h, icon, rate, setText, size, toast } from "./dom.js";
+import { button, clock, duration, h, icon, local, rate, setText, size, toast } from "./dom.js";
 import { ended, filling, stageName, statusOf } from "./list.js";
 import { optionsForm } from "./options.js";
 import { viewer } from "./viewer.js";
@@ -79,7 +79,7 @@ export function makeStage(container, { about, onUpload, onRemoved, onBack }) {
         h("li", {}, h("b", {}, "Drop it"), " anywhere on this page"),
         h("li", {}, h("b", {}, "Watch"), " a first look appear within moments"),
         h("li", {}, h("b", {}, "Compare"), " frame by frame, then download")),
-      h("p", { class: "note" }, "Sound, subtitles, rotation and bit depth stay as they are. Nothing is sent anywhere.")));
+      h("p", { class: "note" }, "Sound, subtitles, rotation and bit depth stay as they are. ", local ? "Nothing is sent anywhere." : "Your videos go to this server and nowhere else.")));
   }
 
   function render(next, place) {
