@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +38,16 @@ def in_stages(model: Deblurrer) -> GraphNetwork:
     about = replace(describe(model, "m", "onnx", "fp32"), graphs=tuple(part.graph for part in found))
 
     def session(index: int) -> Session:
-        stage = found[index].stage(model)
-        return lambda inputs, /: list(stage(*inputs))
+        part = found[index]
+        stage = part.stage(model)
+        channels = [p.channels * (2 * p.reach + 1) for p in part.graph.inputs]
+        channels += [s.channels for s in part.graph.state]
+
+        def run(inputs: Sequence[torch.Tensor], /) -> list[torch.Tensor]:
+            assert [x.shape[1] for x in inputs] == channels, "PyTorch would broadcast what a graph refuses"
+            return list(stage(*inputs))
+
+        return run
 
     opened = {part.graph.name: session(i) for i, part in enumerate(found)}
     return GraphNetwork(about, opened, "onnxruntime", "fp32")

@@ -47,6 +47,8 @@ class GraphNetwork(Deblurrer):
         self._given = (FRAMES, *(() if extract.reach else (port.name for port in extract.outputs)))
         ports = [port for graph in description.graphs for port in graph.inputs if port.reach]
         self._reaches = {port.name: port.reach for port in ports}
+        # The same tensor may be read in windows by one graph and frame by frame by another.
+        self._windowed = {port.name for port in last.inputs if port.reach} if last is not None else set()
         self._ahead = 0 if last is None else last.reach
 
     @classmethod
@@ -144,7 +146,7 @@ class GraphNetwork(Deblurrer):
         return dict(zip((port.name for port in graph.outputs), results, strict=True))
 
     def _latent(self, name: str, film: _Film, keep: int) -> Tensor:
-        frames = (film.window(name, t) if name in self._reaches else film.take(name, t) for t in range(keep))
+        frames = (film.window(name, t) if name in self._windowed else film.take(name, t) for t in range(keep))
         first = next(frames)
         latent = first.new_empty(first.shape[0], keep, *first.shape[1:])
         latent[:, 0] = first
