@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -21,6 +22,9 @@ from pahs.cli.options import (
 from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 
+if TYPE_CHECKING:
+    from pahs.cluster.manifest import Settings
+
 MOST_ROWS = 100
 """A table of more videos shows only those that need a look."""
 InputsOption = Annotated[
@@ -30,31 +34,57 @@ InputsOption = Annotated[
 OutputOption = Annotated[
     str, Parameter(alias="-o", help="Folder for the results, or an address. Results that it has stay.")
 ]
-LookAheadOption = Annotated[
-    int | None,
-    Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
-]
-ScenesOption = Annotated[bool, Parameter(help="Start afresh where the scene changes.")]
-StrengthOption = Annotated[float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")]
-DeinterlaceOption = Annotated[
-    bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
-]
 RecursiveOption = Annotated[
     bool,
     Parameter(alias="-r", negative="", help="Also what is in folders in folders; -o gets the same tree."),
 ]
-LengthOption = Annotated[
-    int | None,
-    Parameter(
-        name="--segment-frames",
-        help="Cut videos into segments of about so many frames; 0: never.",
-        show_default="256, on a GPU 1024",
-    ),
-]
-ChunkOption = Annotated[
-    int | None,
-    Parameter(group=RUNNING, help="Frames of one backward sweep.", show_default="32, on a GPU 64"),
-]
+
+
+@dataclass(frozen=True)
+class Restoring:
+    """The options that the pictures of a result depend on, besides its encoder's."""
+
+    segment_frames: Annotated[
+        int | None,
+        Parameter(
+            help="Cut videos into segments of about so many frames; 0: never.",
+            show_default="256, on a GPU 1024",
+        ),
+    ] = None
+    model: ModelOption = "auto"
+    look_ahead: Annotated[
+        int | None,
+        Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
+    ] = None
+    scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True
+    strength: Annotated[float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")] = (
+        DeblurOptions.strength
+    )
+    deinterlace: Annotated[
+        bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
+    ] = False
+    device: DeviceOption = "auto"
+    precision: PrecisionOption = "auto"
+    chunk: Annotated[
+        int | None,
+        Parameter(group=RUNNING, help="Frames of one backward sweep.", show_default="32, on a GPU 64"),
+    ] = None
+
+    def settings(self, encode: EncodeOptions, auto: str = "auto") -> Settings:
+        """What all units of a plan have in common; `auto` is the device where none is named."""
+        from pahs.cluster.planning import make_settings
+
+        options = DeblurOptions(
+            look_ahead=self.look_ahead,
+            scene_cuts=self.scene_cuts,
+            chunk=self.chunk,
+            encode=encode,
+            strength=self.strength,
+            deinterlace=self.deinterlace,
+            device=auto if self.device == "auto" else self.device,
+            precision=self.precision,
+        )
+        return make_settings(self.model, options, self.segment_frames)
 
 
 @app.command
@@ -63,16 +93,8 @@ def plan(
     /,
     *,
     output: OutputOption,
-    segment_frames: LengthOption = None,
-    model: ModelOption = "auto",
-    look_ahead: LookAheadOption = None,
-    scene_cuts: ScenesOption = True,
-    strength: StrengthOption = DeblurOptions.strength,
-    deinterlace: DeinterlaceOption = False,
     recursive: RecursiveOption = False,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
-    chunk: ChunkOption = None,
+    restoring: Annotated[Restoring, Parameter(name="*")] = Restoring(),  # noqa: B008 - frozen
     encode: Annotated[EncodeOptions, Parameter(name="*", negative="", group=ENCODING)] = EncodeOptions(),  # noqa: B008
 ) -> None:
     """Cut videos into units of work, for a scheduler that calls `run` for each; writes plan.jsonl to the output.
@@ -80,19 +102,8 @@ def plan(
     Long videos are decoded once, to find their scenes. Everything that the result depends on is fixed in the plan.
     """
     from pahs.cluster.command import make_plan
-    from pahs.cluster.planning import make_settings
 
-    options = DeblurOptions(
-        look_ahead=look_ahead,
-        scene_cuts=scene_cuts,
-        chunk=chunk,
-        encode=encode,
-        strength=strength,
-        deinterlace=deinterlace,
-        device=device,
-        precision=precision,
-    )
-    path, made, failed = make_plan(inputs, output, make_settings(model, options, segment_frames), recursive)
+    path, made, failed = make_plan(inputs, output, restoring.settings(encode), recursive)
     for line in failed:
         say(f"error: {line}")
     print(
@@ -152,16 +163,8 @@ def batch(
     retries: Annotated[
         int, Parameter(group=RUNNING, help="How often a unit is tried again when its worker dies.")
     ] = 5,
-    segment_frames: LengthOption = None,
-    model: ModelOption = "auto",
-    look_ahead: LookAheadOption = None,
-    scene_cuts: ScenesOption = True,
-    strength: StrengthOption = DeblurOptions.strength,
-    deinterlace: DeinterlaceOption = False,
     recursive: RecursiveOption = False,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = "auto",
-    chunk: ChunkOption = None,
+    restoring: Annotated[Restoring, Parameter(name="*")] = Restoring(),  # noqa: B008 - frozen
     encode: Annotated[EncodeOptions, Parameter(name="*", negative="", group=ENCODING)] = EncodeOptions(),  # noqa: B008
 ) -> None:
     """Deblur many videos, and long ones in segments, on the GPUs or CPUs of a Ray cluster.
@@ -169,28 +172,16 @@ def batch(
     A failure does not stop the rest. The same command again continues: results that exist stay, and segments that are
     done are not done again. A report goes to batch.json in the output.
     """
-    from pahs.cluster.batch import check_output, run_batch
-    from pahs.cluster.planning import list_videos, make_settings
+    from pahs.cluster.batch import run_batch
+    from pahs.cluster.planning import check_output, list_videos
     from pahs.cluster.pool import connected, has_gpus
     from pahs.progress import bar
 
     if cores < 1 or retries < 0:
         raise PahsError(f"--cores {cores}, --retries {retries}: choose 1 or more, and 0 or more")
-    videos = list_videos(inputs, output, recursive)
+    videos = list_videos(inputs, output, recursive, encode.images is not None)
     with connected(on):
-        if device == "auto":
-            device = "cuda" if has_gpus() else "cpu"
-        options = DeblurOptions(
-            look_ahead=look_ahead,
-            scene_cuts=scene_cuts,
-            chunk=chunk,
-            encode=encode,
-            strength=strength,
-            deinterlace=deinterlace,
-            device=device,
-            precision=precision,
-        )
-        settings = make_settings(model, options, segment_frames)
+        settings = restoring.settings(encode, "cuda" if has_gpus() else "cpu")
         folder = check_output(output, settings)
         with bar("batch", None) as advance:
             report = run_batch(videos, settings, cores=cores, retries=retries, advance=advance, say=say)

@@ -6,14 +6,12 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from pahs.cluster import store
 from pahs.cluster.manifest import Settings, Video
 from pahs.cluster.pool import BLAMES, CORES, STARTS, Failed, Member, Pool, Worker
 from pahs.cluster.tasks import RETRIES, Outcome, Tasks
-from pahs.errors import PahsError
 from pahs.progress import Advance
 
 REPORT = "batch.json"
@@ -240,16 +238,3 @@ class _Driver:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
-
-
-def check_output(output: str, settings: Settings) -> str:
-    """The folder of the results as an address, made if it is on this machine."""
-    if store.is_remote(output):
-        if settings.encode.images:
-            raise PahsError("--images: folders of images are written to this machine only; name a folder")
-        return output.rstrip("/")
-    try:
-        Path(output).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PahsError(f"{output}: cannot be created ({error.strerror}); choose another --output") from None
-    return str(Path(output).absolute())

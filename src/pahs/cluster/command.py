@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pahs.cluster import manifest, store
 from pahs.cluster.manifest import Plan, Settings, Video
-from pahs.cluster.planning import list_videos, plan_video
+from pahs.cluster.planning import check_output, list_videos, plan_video
 from pahs.cluster.work import Done, Runner
 from pahs.errors import PahsError
 from pahs.progress import Advance, bar
@@ -17,8 +16,10 @@ def make_plan(
     inputs: list[str], output: str, settings: Settings, recursive: bool = False, quiet: bool = False
 ) -> tuple[str, Plan, list[str]]:
     """Write the manifest of some inputs; returns its address, the plan, and what is wrong with other inputs."""
+    listed = list_videos(inputs, output, recursive, settings.encode.images is not None)
+    folder = check_output(output, settings)
     videos, failed = [], []
-    for video in list_videos(inputs, output, recursive):
+    for video in listed:
         try:
             with (
                 bar(f"scenes of {store.name_of(video.source)}", None, quiet=quiet) as advance,
@@ -29,7 +30,6 @@ def make_plan(
             failed.append(str(error).replace(str(file), video.source))
     if not videos:
         raise PahsError("; ".join(failed))
-    folder = output.rstrip("/") if store.is_remote(output) else str(Path(output).absolute())
     path = f"{folder}/{manifest.NAME}"
     plan = Plan(settings, tuple(videos))
     manifest.write(plan, path)
@@ -59,7 +59,7 @@ def run_segments(path: str, numbers: list[int]) -> Iterator[str]:
             frames = video.frames if segment is None else segment.last - segment.first
             with bar(f"segment {number}", frames) as runner.shown:
                 done = runner.whole(video) if segment is None else runner.segment(video, segment)
-            yield _about(f"segment {number} of {store.name_of(video.target)}", done)
+            yield from _about(f"segment {number} of {store.name_of(video.target)}", done)
     finally:
         runner.close()
 
@@ -75,7 +75,7 @@ def run_join(path: str, numbers: list[int] | None = None) -> Iterator[str]:
     try:
         for video in chosen:
             try:
-                yield _about(video.target, _joined(runner, video))
+                yield from _about(video.target, _joined(runner, video))
             except PahsError as error:
                 failed.append(str(error))
     finally:
@@ -94,8 +94,10 @@ def _joined(runner: Runner, video: Video) -> Done:
     return Done(None, 0.0, "")
 
 
-def _about(name: str, done: Done) -> str:
+def _about(name: str, done: Done) -> Iterator[str]:
+    """What became of a unit, in lines."""
     if done.frames is None:
-        return f"{name}  exists"
-    told = "".join(f"\nwarning: {warning}" for warning in done.warnings)
-    return f"{name}  {done.frames} frames in {done.seconds:.1f} s{told}"
+        yield f"{name}  exists"
+        return
+    yield f"{name}  {done.frames} frames in {done.seconds:.1f} s"
+    yield from (f"warning: {warning}" for warning in done.warnings)

@@ -15,6 +15,7 @@ from pahs.progress import Advance
 
 if TYPE_CHECKING:
     from pahs.deblur import DeblurOptions
+    from pahs.video.paths import Naming
 
 WARM_UP = 40
 """Frames before a segment that its forward state is made of, where it does not begin with a scene."""
@@ -70,23 +71,26 @@ def make_settings(model: str, options: DeblurOptions, length: int | None) -> Set
     )
 
 
-def list_videos(inputs: list[str], output: str, recursive: bool = False) -> list[Video]:
-    """Pair every video that the inputs name with its result in the folder `output`; no file is opened."""
+def list_videos(inputs: list[str], output: str, recursive: bool = False, images: bool = False) -> list[Video]:
+    """Pair every video that the inputs name with its result in the folder `output`; no file is opened.
+
+    `images` says that the results are folders of images.
+    """
     from pahs.video.paths import Naming, default_name, outputs_for
 
     if not output or Path(output).suffix.lower() in VIDEO_SUFFIXES:
         raise PahsError(f"--output {output!r}: name the folder for the results")
-    naming = Naming(recursive=recursive)
+    naming = Naming(images=images or None, recursive=recursive)
     found: list[tuple[str, str]] = []
     """Each source, and the name of its result below the output."""
     for given in inputs:
         if store.is_remote(given):
-            found += _remote_videos(given, recursive)
+            found += _remote_videos(given, naming)
         else:
             for path, _ in outputs_for([Path(given)], None, naming):
                 inside = Path(given).is_dir() and path != Path(given)
                 below = path.parent.relative_to(given) if inside else Path()
-                found.append((str(path.absolute()), str(below / default_name(path))))
+                found.append((str(path.absolute()), str(below / default_name(path, naming))))
     folder = output.rstrip("/") if store.is_remote(output) else str(Path(output).absolute())
     taken: dict[str, str] = {}
     for source, name in found:
@@ -97,7 +101,7 @@ def list_videos(inputs: list[str], output: str, recursive: bool = False) -> list
     return [Video(source, f"{folder}/{name}", None) for name, source in taken.items()]
 
 
-def _remote_videos(address: str, recursive: bool) -> list[tuple[str, str]]:
+def _remote_videos(address: str, naming: Naming) -> list[tuple[str, str]]:
     from pahs.video.paths import default_name, is_result
 
     found = []
@@ -109,9 +113,11 @@ def _remote_videos(address: str, recursive: bool) -> list[tuple[str, str]]:
         alone = file.rstrip("/") == address.rstrip("/")
         below = "" if alone else file.removeprefix(address.rstrip("/") + "/").rpartition("/")[0]
         if alone or (
-            path.suffix.lower() in VIDEO_SUFFIXES and not is_result(path.stem) and (recursive or not below)
+            path.suffix.lower() in VIDEO_SUFFIXES
+            and not is_result(path.stem)
+            and (naming.recursive or not below)
         ):
-            found.append((file, str(Path(below) / default_name(Path(path.name)))))
+            found.append((file, str(Path(below) / default_name(Path(path.name), naming))))
     if not found:
         raise PahsError(f"{address}: holds no videos")
     return found
@@ -195,3 +201,16 @@ def _nearest(wanted: float, scenes: Iterable[int], chunk: int, reach: float) -> 
     place = scene + round((wanted - scene) / chunk) * chunk
     following = min((x for x in scenes if x > scene), default=place)
     return min(place, following)
+
+
+def check_output(output: str, settings: Settings) -> str:
+    """The folder of the results as an address, made if it is on this machine."""
+    if store.is_remote(output):
+        if settings.encode.images:
+            raise PahsError("--images: folders of images are written to this machine only; name a folder")
+        return output.rstrip("/")
+    try:
+        Path(output).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PahsError(f"{output}: cannot be created ({error.strerror}); choose another --output") from None
+    return str(Path(output).absolute())
