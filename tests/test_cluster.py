@@ -213,6 +213,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert "has the segments 0 to 2" in refused("run", path, "--segment", "3")
     assert "name a --segment, or --join" in refused("run", path)
     assert "name the folder" in refused("plan", str(source), "-o", "x.mp4")
+    assert "plans are for PyTorch" in refused("plan", str(source), *options, "--precision", "int8")
     shutil.copy(Path(pahs.__file__).parent / "bundled" / "pahs-t.safetensors", model)
     assert "model.safetensors: is another version" in refused("run", path, "--segment", "0")
     shutil.copy(files / "identity.safetensors", model)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WARM_UP = 40
 """Frames before a segment that its forward state is made of, where it does not begin with a scene."""
 LENGTH = {"cpu": 256, "cuda": 1024}
-"""Frames of a segment, about: 20 + 19 frames more are read for each, and a killed worker loses one at most."""
+"""Frames of a segment, about: 40 + 19 frames more are read for each, and a killed worker loses one at most."""
 WORTH_CUTTING = 1.5
 """A video that is longer by this factor than a segment shall be is cut into segments."""
 
@@ -36,13 +36,17 @@ def make_settings(model: str, options: DeblurOptions, length: int | None) -> Set
     from pahs.runtime import weights
     from pahs.runtime.device import choose_device
     from pahs.runtime.load import default_model
-    from pahs.runtime.precision import choose_dtype, name_of_dtype
+    from pahs.runtime.precision import DTYPES, choose_dtype, name_of_dtype
 
     absent = options.device == "cuda" and not torch.cuda.is_available()
     device = torch.device("cuda") if absent else choose_device(options.device)
+    if device.type not in LENGTH:
+        raise PahsError(f"--device {device.type}: plans are for cpu or cuda, so that every machine computes alike")
     precision = options.precision
     if precision == "auto":
         precision = "bf16" if absent else name_of_dtype(choose_dtype("auto", device))
+    elif precision not in DTYPES:
+        raise PahsError(f"--precision {precision}: plans are for PyTorch; choose auto, {', '.join(DTYPES)}")
     name = default_model(device) if model == "auto" else model
     bundled = weights.bundled(name)
     if bundled is None and not store.is_remote(name):
@@ -52,18 +56,17 @@ def make_settings(model: str, options: DeblurOptions, length: int | None) -> Set
     with store.fetched(name if bundled is None else str(bundled)) as file:
         network = weights.read(file)
         checksum = weights.describe(file).metadata["sha256"]
-    kind = "cuda" if device.type == "cuda" else "cpu"
     contract = network.contract
     settable = contract.family == "bidirectional" and options.look_ahead is not None
     return Settings(
         model=name,
         sha256=checksum,
-        device=kind,  # type: ignore[arg-type]
+        device=device.type,  # type: ignore[arg-type]
         precision=precision,  # type: ignore[arg-type]
         chunk=options.chunk or longest_chunk(device),
         look_ahead=options.look_ahead if settable and options.look_ahead is not None else contract.look_ahead,
         warm_up=WARM_UP,
-        length=LENGTH[kind] if length is None else length,
+        length=LENGTH[device.type] if length is None else length,
         scene_cuts=options.scene_cuts,
         strength=options.strength,
         deinterlace=options.deinterlace,
