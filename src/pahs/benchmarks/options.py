@@ -152,8 +152,8 @@ class FleetOptions:
     """Seconds of a worker that each clip or segment costs beyond its frames."""
     per_task: float = 0.005
     """Seconds of the one driver for each clip or segment."""
-    warm_up: int = 20
-    """Frames that are computed before a segment, and thrown away."""
+    warm_up: int = 40
+    """Frames that are computed before a segment, and thrown away: as many as `pahs plan` takes."""
     after: int = 19
     """The same after it: the look-ahead."""
     price: float | None = None
