@@ -18,7 +18,7 @@ def main(source: str, output: str, address: str) -> None:
         report = run_batch(list_videos([source], output), settings, cores=1, worker=SleepingWorker)
     assert not report.failures, report.failures[0]
     busy = sum(outcome.seconds for outcome in report.outcomes)
-    print(json.dumps({"seconds": report.seconds, "workers": report.workers, "busy": busy}))
+    print(json.dumps({"seconds": report.seconds - report.waited, "workers": report.workers, "busy": busy}))
 
 
 if __name__ == "__main__":

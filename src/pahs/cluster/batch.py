@@ -27,6 +27,8 @@ class Report:
     outcomes: tuple[Outcome, ...]
     settings: Settings
     seconds: float
+    waited: float
+    """Seconds of them before the first worker was ready for its first unit."""
     workers: int
     """The most that worked at the same time."""
     retired: tuple[str, ...]
@@ -61,6 +63,7 @@ class Report:
         ]
         content = {
             "seconds": round(self.seconds, 3),
+            "waited": round(self.waited, 3),
             "frames": self.frames,
             "workers": self.workers,
             "retired": list(self.retired),
@@ -100,7 +103,8 @@ def run_batch(
         pool.close()
     driver.show()
     seconds = time.monotonic() - began
-    return Report(tuple(tasks.outcomes), settings, seconds, pool.most, tuple(pool.retired.values()))
+    waited = seconds if driver.first_given is None else driver.first_given - began
+    return Report(tuple(tasks.outcomes), settings, seconds, waited, pool.most, tuple(pool.retired.values()))
 
 
 def _skip_existing(tasks: Tasks) -> None:
@@ -119,6 +123,8 @@ class _Driver:
 
     def __init__(self, tasks: Tasks, pool: Pool, advance: Advance, say: Callable[[str], None]) -> None:
         self._tasks, self._pool, self._advance, self._say = tasks, pool, advance, say
+        self.first_given: float | None = None
+        """When the first unit was handed out."""
         self._shown = 0.0
         self._idle_since = time.monotonic()
 
@@ -162,6 +168,7 @@ class _Driver:
         if task is not None:
             outcome = self._tasks.outcomes[task.video]
             member.task, member.frames = task, 0
+            self.first_given = self.first_given or time.monotonic()
             member.answer = member.actor.do.remote(task.kind, outcome.video, self._tasks.segment_of(task))
 
     def _take(self, member: Member, ref: Any) -> None:
