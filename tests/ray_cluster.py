@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -148,6 +149,7 @@ class Cluster:
     def stop(self) -> None:
         for node in self.nodes:
             node.stop()
+            shutil.rmtree(node.folder, ignore_errors=True)
         if self.spaces:
             for number in range(1, self._used + 1):
                 # Without the first the kernel would remove the link some time after the namespace.
