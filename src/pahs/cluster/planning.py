@@ -41,7 +41,9 @@ def make_settings(model: str, options: DeblurOptions, length: int | None) -> Set
     absent = options.device == "cuda" and not torch.cuda.is_available()
     device = torch.device("cuda") if absent else choose_device(options.device)
     if device.type not in LENGTH:
-        raise PahsError(f"--device {device.type}: plans are for cpu or cuda, so that every machine computes alike")
+        raise PahsError(
+            f"--device {device.type}: plans are for cpu or cuda, so that every machine computes alike"
+        )
     precision = options.precision
     if precision == "auto":
         precision = "bf16" if absent else name_of_dtype(choose_dtype("auto", device))
