@@ -126,6 +126,20 @@ def test_a_video_is_deblurred_by_graphs(folder: Path, narrow: Deblurrer, tmp_pat
     assert deblur(source, tmp_path / "torch.mp4", model=narrow).frames == 4
 
 
+def test_large_frames_and_small_memories_are_pytorchs_where_the_choice_is_open(
+    folder: Path, narrow: Deblurrer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Graphs build maps of all pairs of tokens: 8 GB for a frame of 3840x2160, twice as wide 34."""
+    model = GraphNetwork.open(folder, "onnxruntime", "fp32")
+    assert model.for_size(1 << 20, 1 << 20) is model, "asked for by the user"
+    model.instead = lambda: narrow
+    assert model.for_size(48, 64) is model
+    assert model.for_size(1 << 20, 1 << 20) is narrow
+    monkeypatch.setattr("pahs.backends.network.limited", lambda: True)
+    clip = zoo.clip(3, height=48, width=64)[0]
+    assert torch.equal(restored(model, clip, 3), restored(narrow, clip, 3))
+
+
 def test_damaged_and_foreign_graphs_are_one_line(folder: Path, tmp_path: Path) -> None:
     def copy(name: str) -> Path:
         return Path(shutil.copytree(folder, tmp_path / name))

@@ -59,7 +59,14 @@ def load(
             f"--backend {backend}: {name} is a {network.contract.family} network, which is not exported; "
             "use --backend torch"
         )
-    return _fastest(network, wanted, quiet) or torch_load.load(model, device, precision, random_weights)
+
+    def in_torch() -> Deblurrer:
+        return torch_load.load(model, device, "auto" if precision == "int8" else precision, random_weights)
+
+    chosen = _fastest(network, wanted, quiet)
+    if isinstance(chosen, GraphNetwork) and backend == "auto":
+        chosen.instead = in_torch
+    return chosen or in_torch()
 
 
 def _fastest(network: Deblurrer, wanted: tuple[Choice, ...], quiet: bool) -> Deblurrer | None:

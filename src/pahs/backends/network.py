@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +13,14 @@ from pahs import configs
 from pahs.backends import graphs
 from pahs.backends.graphs import FRAMES, RESTORED, Description, Graph, GraphName
 from pahs.backends.sessions import GraphBackend, Session, open_graph
-from pahs.engine.plan import stage_bytes
+from pahs.engine.plan import free_memory, limited, stage_bytes
 from pahs.errors import PahsError
 from pahs.networks import ARCHITECTURES, Deblurrer, Tensors
+
+TOKEN = 16
+"""Height and width of a token of the attention, in pixels of the frame."""
+MAP_SHARE = 0.25
+"""Of the free memory: what the maps of all pairs of tokens may take, which graphs build and PyTorch does not."""
 
 Moment = dict[str, Tensor]
 """What is known of one frame, by name."""
@@ -38,6 +43,8 @@ class GraphNetwork(Deblurrer):
         self.contract = replace(description.contract, stage_bytes=stage_bytes(self.shape()))
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)
         """Tells the engine where frames shall lie, and in which precision: on the CPU, in float32."""
+        self.instead: Callable[[], Deblurrer] | None = None
+        """Loads the same network in PyTorch, where the user left the choice open."""
         self._sessions = dict(sessions)
         self._graphs = {graph.name: graph for graph in description.graphs}
         last = self._graphs.get("reconstruct")
@@ -77,6 +84,12 @@ class GraphNetwork(Deblurrer):
     @property
     def kind(self) -> str:
         return f"{type(self.config).__name__} {self.runs}"
+
+    def for_size(self, height: int, width: int) -> Deblurrer:
+        tokens = height * width // TOKEN**2
+        maps = 2 * 4 * tokens**2  # float32, before and after softmax
+        large = limited() or maps > MAP_SHARE * free_memory(torch.device("cpu"))
+        return self.instead() if self.instead is not None and large else self
 
     def shape(self) -> Deblurrer:
         """The same network in PyTorch without values, to count its weights and operations."""

@@ -59,6 +59,7 @@ def stream(
     except StopIteration:
         return
     image = to_image(first, model)
+    model = model.for_size(*image.shape[1:])
     _check_values(image, model)
     # Not the frame itself, which may be part of a larger tensor.
     kind: FrameT = first.new_empty(0) if isinstance(first, Tensor) else first[:0].copy()

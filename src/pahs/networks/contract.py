@@ -78,6 +78,10 @@ class Deblurrer(nn.Module, ABC):
         """What computes, where its speed is remembered."""
         return type(self).__name__
 
+    def for_size(self, height: int, width: int) -> Deblurrer:
+        """The network that restores frames of this size: another one where this one would take too much memory."""
+        return self
+
     @abstractmethod
     def extract(self, frames: Tensor) -> Tensors:
         """(B, T, 3, H, W) -> features, each (B, T, C, H/s, W/s); frame t's features depend on frame t alone."""
