@@ -29,8 +29,11 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with av.open(str(folder / "large.mp4"), "w") as large:
         stream = large.add_stream("libx264", 25, options={"preset": "ultrafast"})
         stream.width, stream.height, stream.pix_fmt = 5760, 3240, "yuv420p"
+        picture = av.VideoFrame(5760, 3240, "yuv420p")
+        for plane in picture.planes:  # whatever lay in that memory would make a large file
+            plane.update(bytes(plane.buffer_size))
         for _ in range(4):
-            large.mux(stream.encode(av.VideoFrame(5760, 3240, "yuv420p")))
+            large.mux(stream.encode(picture))
         large.mux(stream.encode())
     (folder / "letter.mp4").write_text("this is a letter " * 100)
     (folder / "cut.mp4").write_bytes((folder / "long.mp4").read_bytes()[:5000])
