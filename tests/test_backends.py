@@ -208,6 +208,12 @@ def test_auto_is_pytorch_without_the_extras(monkeypatch: pytest.MonkeyPatch) -> 
     assert not isinstance(load("pahs-t", backend="auto", precision="fp32"), GraphNetwork)
 
 
+def test_auto_is_pytorch_where_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pahs.backends.load.limited", lambda: True)
+    monkeypatch.setattr("pahs.backends.load.fastest", lambda *_: pytest.fail("measured"))
+    assert not isinstance(load("pahs-t", "cpu", backend="auto"), GraphNetwork)
+
+
 def test_auto_is_pytorch_where_nothing_can_be_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

@@ -11,6 +11,7 @@ from pahs.backends.choose import LARGEST_LOSS, TORCH, Choice, GraphPrecision, ch
 from pahs.backends.network import GraphNetwork
 from pahs.backends.sessions import READS, GraphBackend, installed, knows_bf16, require
 from pahs.choices import Backend, check_choice
+from pahs.engine.plan import limited
 from pahs.errors import PahsError
 from pahs.export.onnx import require as require_exporter
 from pahs.export.stages import exportable
@@ -43,7 +44,9 @@ def load(
         and not (backend == "auto" and where.type == "cpu")
     ):
         raise PahsError("--precision int8: PyTorch's networks have none; add --backend openvino")
-    if backend == "torch" or (backend == "auto" and where.type != "cpu"):
+    # Runtimes of graphs take gigabytes of address space, which a limit counts.
+    short = limited() and precision != "int8"
+    if backend == "torch" or (backend == "auto" and (where.type != "cpu" or short)):
         return torch_load.load(model, device, precision, random_weights)
     if where.type != "cpu":
         raise PahsError(f"--backend {backend} --device {device}: it runs on CPUs; leave one of the two out")
@@ -61,10 +64,10 @@ def load(
         )
 
     def in_torch() -> Deblurrer:
-        return torch_load.load(model, device, "auto" if precision == "int8" else precision, random_weights)
+        return torch_load.load(model, device, precision, random_weights)
 
     chosen = _fastest(network, wanted, quiet)
-    if isinstance(chosen, GraphNetwork) and backend == "auto":
+    if isinstance(chosen, GraphNetwork) and backend == "auto" and precision != "int8":
         chosen.instead = in_torch
     return chosen or in_torch()
 
