@@ -28,8 +28,9 @@ from pahs.training.together import problem
 from test_train import ENVIRONMENT, TINY, metrics, python
 
 HARD = bool(os.environ.get("PAHS_NODES_HARD"))
-KILLS = 10
-STEPS = 60 if HARD else 20
+STEPS = 20
+KILLS, LONG = 10, 60
+"""Kills of one run, and its steps; after so many, networks that rounded differently are no longer 1e-5 apart."""
 hard = pytest.mark.skipif(not HARD, reason="takes minutes: make test-nodes-hard")
 SETS = ("train.batch=4", f"train.steps={STEPS}", "train.checkpoint_steps=1", "train.report_seconds=100.0")
 
@@ -98,10 +99,10 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run.out
 
 
-def apart(one: Path, other: Path) -> float:
+def apart(one: Path, other: Path, steps: int = STEPS) -> float:
     """The largest difference between the networks, and between the averaged ones, of two runs."""
     a, b = (read_checkpoint(folder / "last.ckpt") for folder in (one, other))
-    assert a.step == b.step == STEPS and a.model.keys() == b.model.keys()
+    assert a.step == b.step == steps and a.model.keys() == b.model.keys()
     pairs = [*((a.model[name], b.model[name]) for name in a.model), *zip(a.ema, b.ema, strict=True)]
     files = [load_file(folder / "weights.safetensors") for folder in (one, other)]
     pairs += [(files[0][name], files[1][name]) for name in files[0]]
@@ -134,7 +135,7 @@ def test_a_killed_machine_is_replaced(two: Path, tmp_path: Path) -> None:
         second.kill()
         run.finish(stays, run.join(third))
     log = run.log()
-    assert "another process of this training is gone or silent (Connection" in log
+    assert "another process of this training is gone or silent (" in log
     assert "resuming at step" in log and "Traceback" not in log
     assert apart(run.out, two) == 0
     steps = [row["step"] for row in metrics(run.out)]
@@ -226,17 +227,21 @@ def test_machines_without_a_common_folder_continue_from_the_newest_checkpoint(
 
 
 @hard
-def test_killed_at_random_moments_the_end_is_the_same(two: Path, tmp_path: Path) -> None:
+def test_killed_at_random_moments_the_end_is_the_same(tmp_path: Path) -> None:
     """Any of the machines, also the one that writes the checkpoints and hosts the meeting point, while it writes."""
     chance = random.Random(5)
+    (tmp_path / "undisturbed").mkdir()
+    with machines(2) as (first, second):
+        undisturbed = job(tmp_path / "undisturbed", first, sets=(f"train.steps={LONG}",))
+        undisturbed.finish(undisturbed.join(first), undisturbed.join(second))
     with machines(2 + KILLS) as made:
         spare = iter(made)
         first, second = next(spare), next(spare)
-        run = job(tmp_path, first)
+        run = job(tmp_path, first, sets=(f"train.steps={LONG}",))
         jobs = {first.name: run.join(first), second.name: run.join(second)}
         halves = 0
         for number in range(KILLS):
-            run.wait_for(min(STEPS - 1, run.step() + 4), jobs[first.name])
+            run.wait_for(min(LONG - 1, run.step() + 4), jobs[first.name])
             time.sleep(chance.uniform(0, 0.5))
             before = run.step()
             if chance.random() < 0.5:
@@ -261,7 +266,7 @@ def test_killed_at_random_moments_the_end_is_the_same(two: Path, tmp_path: Path)
             )
         run.finish(jobs[first.name], jobs[second.name])
     print(f"{halves} kills left a checkpoint half-written beside the last good one")
-    assert apart(run.out, two) == 0
+    assert apart(run.out, undisturbed.out, LONG) == 0
 
 
 @hard
