@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -28,6 +30,9 @@ from clips import decoded, make_clip
 from ray_cluster import GATEWAY, Cluster, Node, kill, remove_namespace
 from split import facts, make_film, psnr_of_frames
 from web_server import identity
+
+if TYPE_CHECKING:
+    from moto.server import ThreadedMotoServer
 
 KILLS = 10
 FRAMES = 400
@@ -103,6 +108,12 @@ def check(files: Path, out: Path, scenes: int) -> tuple[float, int]:
 def report(out: Path) -> dict[str, object]:
     found: dict[str, object] = json.loads((out / "batch.json").read_text())
     return found
+
+
+def emptied(server: ThreadedMotoServer) -> None:
+    """Every server of a process has what the ones before it were given."""
+    host, port = server.get_host_and_port()
+    urlopen(Request(f"http://{host}:{port}/moto-api/reset", method="POST")).close()
 
 
 def scratch_is_empty() -> None:
@@ -220,6 +231,7 @@ def test_a_node_with_a_full_disk(files: Path, cluster: Cluster, tmp_path: Path) 
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(small)], check=True)
     server = ThreadedMotoServer(GATEWAY, 0)
     server.start()
+    emptied(server)
     host, port = server.get_host_and_port()
     store = s3_environment(host, port)
     try:
@@ -313,6 +325,7 @@ def test_on_s3_with_a_writer_killed_and_two_drivers(files: Path, tmp_path: Path)
 
     server = ThreadedMotoServer("127.0.0.1", 0)
     server.start()
+    emptied(server)
     store = s3_environment(*server.get_host_and_port())
     environment = {**os.environ, **store, "OMP_NUM_THREADS": "1"}
     with pytest.MonkeyPatch.context() as patch:
@@ -370,6 +383,7 @@ def test_an_upload_that_is_killed_half_way_is_not_seen() -> None:
     program += "    path.write_bytes(b'x' * 250_000_000)\n"
     server = ThreadedMotoServer("127.0.0.1", 0)
     server.start()
+    emptied(server)
     names = s3_environment(*server.get_host_and_port())
     with pytest.MonkeyPatch.context() as patch:
         for name, value in names.items():
