@@ -11,8 +11,13 @@ import numpy as np
 from clips import Array, decoded, make_clip, raw_planes
 
 
-def make_film(path: Path, frames: int, scenes: int = 1, size: tuple[int, int] = (64, 48)) -> Path:
-    """A film of scenes of equal length, with sound, subtitles, chapters, tags and B-frames."""
+def make_film(
+    path: Path, frames: int, scenes: int = 1, size: tuple[int, int] = (64, 48), seeds: int = 1
+) -> Path:
+    """A film of scenes of equal length, with sound, subtitles, chapters, tags and B-frames.
+
+    `seeds` is the distance between those of two scenes: not every pair of textures differs enough for a cut.
+    """
     width, height = size
     parts = []
     for number in range(scenes):
@@ -21,7 +26,7 @@ def make_film(path: Path, frames: int, scenes: int = 1, size: tuple[int, int] = 
             frames=frames // scenes,
             width=width,
             height=height,
-            seed=3 * number,  # textures that differ enough for every cut to be found
+            seed=seeds * number,
             rotation=90,
             audio="aac",
             subtitles="mov_text",
