@@ -141,6 +141,46 @@ def test_interrupt_while_waiting_for_the_decoder(tmp_path):
         next(iter(channel))
 
 
+INTERRUPTS = """
+import random, signal, sys, threading
+from pahs.video.channel import Channel
+
+def feed():
+    for number in range(10**9):
+        first.put(number)
+
+def interrupt(*_): raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+threading.excepthook = lambda *_: None
+random.seed(0)
+for number in range(1000):
+    first, second = Channel(2), Channel(2)
+    threads = [threading.Thread(target=t, daemon=True) for t in (feed, lambda: [None for _ in second])]
+    for thread in threads:
+        thread.start()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0005, 0.002))
+        for item in first:
+            second.put(item)
+    except KeyboardInterrupt:
+        pass
+    closing = threading.Thread(target=lambda: [c.close(drop=True) for c in (first, second)], daemon=True)
+    threads.append(closing)
+    closing.start()
+    for thread in threads:
+        thread.join(10)
+        if thread.is_alive():
+            sys.exit(f"interrupt {number}: a thread waits for ever")
+print("no thread waits")
+"""
+
+
+def test_an_interrupt_at_any_moment_leaves_no_thread_waiting():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTS], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "no thread waits\n", done.stderr
+
+
 @pytest.mark.parametrize("kind", ["fewer", "more", "shape"])
 def test_a_function_that_breaks_its_word_is_a_defect(tmp_path, kind):
     clip = make_clip(tmp_path / "in.mp4", frames=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -30,9 +31,9 @@ def kill_many(count: int, run: int, seconds: float | None) -> Findings:
         folder.mkdir()
         clip = make_clip(folder / "film.mp4", frames=FRAMES, width=160, height=96, audio="aac").path
         small = make_clip(Path(scratch) / "small.mp4", frames=1).path
-        before = contents(folder)
+        before, log = contents(folder), Path(scratch) / "log"
         start = time.monotonic()
-        assert _start(clip).wait() == 0, "the job fails even if nobody kills it"
+        assert _start(clip, log).wait() == 0, "the job fails even if nobody kills it"
         length = time.monotonic() - start
         for number in range(count):
             for path in folder.iterdir():
@@ -40,7 +41,7 @@ def kill_many(count: int, run: int, seconds: float | None) -> Findings:
                     path.unlink()
             if number >= len(SIGNALS) and end is not None and time.monotonic() + length > end:
                 break
-            sent, job = SIGNALS[number % len(SIGNALS)], _start(clip)
+            sent, job = SIGNALS[number % len(SIGNALS)], _start(clip, log)
             if rng.random() < 0.5:
                 _wait_for_partial(folder, job)
                 time.sleep(rng.uniform(0, 0.2 * length))
@@ -50,9 +51,9 @@ def kill_many(count: int, run: int, seconds: float | None) -> Findings:
             try:
                 job.wait(timeout=60)
             except subprocess.TimeoutExpired:
-                job.kill()
+                job.send_signal(signal.SIGABRT)  # the job shows where each of its threads is
                 job.wait()
-                findings.faults.append(f"kill {number}: {sent.name} did not end the job")
+                findings.faults.append(f"kill {number}: {sent.name} did not end the job: {log.read_text()}")
             left = {name for name in contents(folder) if "/" not in name} - set(before) - {"out.mp4"}
             finished = "out.mp4" in contents(folder)
             findings.ends[
@@ -66,12 +67,13 @@ def kill_many(count: int, run: int, seconds: float | None) -> Findings:
     return findings
 
 
-def _start(clip: Path) -> subprocess.Popen[bytes]:
+def _start(clip: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pahs", "deblur", str(clip), "-o", str(clip.with_name("out.mp4"))]
     options = ["--model", "pahs-t", "--strength", "0", "--preset", "fast", "--device", "cpu"]
     options += ["--backend", "torch"]  # the first job would look for the fastest one, which takes minutes
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen([*command, *options], cwd=ROOT, stdout=quiet, stderr=quiet)
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    with log.open("w") as file:
+        return subprocess.Popen([*command, *options], cwd=ROOT, stdout=file, stderr=file, env=environment)
 
 
 def _wait_for_partial(folder: Path, job: subprocess.Popen[bytes]) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
@@ -217,19 +219,21 @@ def pump(
             ready.close(error, drop=True)
 
     def watch() -> None:
-        while not ended.wait(STOP_SECONDS):
+        while True:
+            with suppress(Empty):
+                return ended.get(timeout=STOP_SECONDS)
             if stop is not None and stop.is_set():
                 # Closing the queues wakes whoever waits at one of them.
                 for queue in (decoded, finished, ready):
                     queue.close(Stopped(f"{info.path}: stopped"), drop=True)
-                return
+                return None
 
-    ended = threading.Event()
+    ended: SimpleQueue[None] = SimpleQueue()  # an Event has a lock, which Ctrl-C can leave taken
     targets = [read, prepare, write, *([watch] if stop is not None else [])]
     threads = [threading.Thread(target=t, name=f"pahs-{t.__name__}", daemon=True) for t in targets]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for items in work:
             finished.put(items)
             frames = sum(isinstance(item, Changed) for item in items)
@@ -245,11 +249,11 @@ def pump(
         raise
     finally:
         decoded.close(drop=True)
-        for thread in threads[:3]:
-            thread.join()
-        ended.set()
-        for thread in threads[3:]:
-            thread.join()
+        for thread in threads:
+            if thread.name == "pahs-watch":
+                ended.put(None)
+            if thread.is_alive():  # an interrupt may have come before it was started
+                thread.join()
         work.close()
     finished.raise_error()
     ready.raise_error()
