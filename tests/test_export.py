@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,10 +15,14 @@ from numpy.typing import NDArray
 import zoo
 from pahs import PahsError
 from pahs.backends import graphs
+from pahs.data import street
+from pahs.demo import demo, read_video
 from pahs.engine import stream
+from pahs.evaluation.metrics import mean_psnr, psnr
 from pahs.export import runner
 from pahs.export.folder import export
 from pahs.export.stages import exportable, parts
+from pahs.levels import to_pictures
 from pahs.runtime import weights
 
 
@@ -105,6 +110,21 @@ def test_every_file_says_what_it_is(pahs_t: Path) -> None:
         ]
         assert all(shape[0] == "batch" and str(shape[2]).startswith("height") for shape in shapes)
     assert f"`{about.graphs[1].state[0].name}`" in (pahs_t / "README.md").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frames", [12])
+def test_the_program_restores_the_demonstrations_clip_as_well_as_pytorch_does(
+    pahs_t: Path, tmp_path: Path, frames: int
+) -> None:
+    """From file to file: `pahs demo`'s clip, restored by restore.py, and by `pahs deblur` with the same encoder."""
+    report = demo(tmp_path, "pahs-t", "cpu", "fp32", frames, backend="torch")
+    target = tmp_path / "sharp.mp4"
+    program = [sys.executable, str(pahs_t / "restore.py"), str(report.blurry), str(target)]
+    subprocess.run(program, check=True, cwd=tmp_path)
+    restored, truth = list(read_video(target)), [to_pictures(sharp) for _, sharp in street.film(frames)]
+    score = mean_psnr(psnr(a, b) for a, b in zip(restored, truth, strict=True))
+    assert score == pytest.approx(report.psnr_deblurred, abs=0.01)
 
 
 def test_wrong_use_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

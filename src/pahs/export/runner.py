@@ -5,11 +5,16 @@ python restore.py blurry.mp4 sharp.mp4
 
 import json
 import sys
+from collections import deque
 from pathlib import Path
 
 import av
 import numpy as np
 import onnxruntime as ort
+from av.video.reformatter import Interpolation
+
+EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND
+EXACT |= Interpolation.FULL_CHR_H_INT | Interpolation.FULL_CHR_H_INP
 
 
 class Network:
@@ -73,12 +78,38 @@ def start(state, first):
     return np.zeros((1, state["channels"], height, width), np.float32)
 
 
+class Film:
+    """The frames of a video; what was done to them is added to its own samples, so that nothing else changes."""
+
+    def __init__(self, video):
+        self.video, self.waiting = video, deque()
+        self.layout = "yuv444p" if video.width % 2 or video.height % 2 else "yuv420p"
+
+    def frames(self, source):
+        for frame in source.decode(self.video):
+            own = frame.reformat(format=self.layout, interpolation=EXACT)
+            blurry = own.to_ndarray(format="rgb24", interpolation=EXACT)
+            self.waiting.append((own.to_ndarray(), self.samples(blurry)))
+            yield blurry
+
+    def changed(self, sharp):
+        own, blurry = self.waiting.popleft()
+        change = np.subtract(self.samples(sharp), blurry, dtype=np.int16)
+        return av.VideoFrame.from_ndarray(np.uint8(np.clip(own + change, 0, 255)), self.layout)
+
+    def samples(self, picture):
+        coded, frame = self.video.codec_context, av.VideoFrame.from_ndarray(picture)
+        colour = {"dst_colorspace": coded.colorspace, "dst_color_range": coded.color_range}
+        return frame.to_ndarray(format=self.layout, interpolation=EXACT, **colour)
+
+
 if __name__ == "__main__":
     with av.open(sys.argv[1]) as source, av.open(sys.argv[2], "w") as target:
-        video = source.streams.video[0]
-        stream = target.add_stream("libx264", video.average_rate, options={"crf": "16"})
-        stream.width, stream.height, stream.pix_fmt = video.width, video.height, "yuv420p"
-        blurry = (frame.to_ndarray(format="rgb24") for frame in source.decode(video))
-        for sharp in Network(Path(__file__).parent).restore(blurry):
-            target.mux(stream.encode(av.VideoFrame.from_ndarray(sharp)))
+        video, options = source.streams.video[0], {"crf": "15", "preset": "veryfast"}
+        film, stream = Film(video), target.add_stream("libx264", video.average_rate, options=options)
+        stream.width, stream.height, stream.pix_fmt = video.width, video.height, film.layout
+        for tag in ("colorspace", "color_range", "color_primaries", "color_trc"):
+            setattr(stream.codec_context, tag, getattr(video.codec_context, tag))
+        for sharp in Network(Path(__file__).parent).restore(film.frames(source)):
+            target.mux(stream.encode(film.changed(sharp)))
         target.mux(stream.encode())
