@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
+import tempfile
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pahs
 from clips import decoded, make_clip
 from pahs.cli import main
-from pahs.cluster import manifest
+from pahs.cluster import manifest, store
+from pahs.cluster.command import make_plan
 from pahs.cluster.manifest import Settings
-from pahs.cluster.planning import Survey, cut_up
+from pahs.cluster.planning import Survey, cut_up, make_settings
 from pahs.cluster.work import Runner
+from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 from split import facts, make_film, psnr_of_frames, uneven_times
 from web_server import identity
@@ -142,6 +147,65 @@ def test_a_file_without_an_index_is_read_from_its_start(files: Path, tmp_path: P
     run_all(plan(source, tmp_path / "out", *options))
     (result,) = (tmp_path / "out").glob("x-deblurred.*")
     assert psnr_of_frames(result, source) == [float("inf")] * 150
+
+
+def test_a_file_in_which_nothing_is_found_before_its_start(files: Path, tmp_path: Path) -> None:
+    """The second segment is read from a moment that lies before the first frame: not every format finds one there."""
+    clip = make_clip(tmp_path / "fast.avi", frames=60, rate=120, codec="mpeg4", settings={}).path
+    path = plan(
+        clip, tmp_path / "out", "--model", str(files / "identity.safetensors"), "--segment-frames", "20"
+    )
+    run_all(path)
+    (result,) = (tmp_path / "out").glob("fast-deblurred.*")
+    assert len(decoded(result)) == 60
+
+
+def test_one_source_that_cannot_be_read_does_not_end_the_plan(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec
+    from fsspec.implementations.memory import MemoryFileSystem
+
+    files_there, get = fsspec.filesystem("memory"), MemoryFileSystem.get_file
+    for name in ("forbidden", "scenes"):
+        files_there.pipe(f"/films/{name}.mp4", (files / "scenes.mp4").read_bytes())
+
+    def guarded(self: MemoryFileSystem, source: str, target: str, **options: Any) -> None:
+        if "forbidden" in source:
+            raise PermissionError("Forbidden")
+        get(self, source, target, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "get_file", guarded)
+    settings = make_settings(
+        str(files / "identity.safetensors"), DeblurOptions(precision="fp32", device="cpu"), 20
+    )
+    _, made, failed = make_plan(["memory:///films"], str(tmp_path / "out"), settings, quiet=True)
+    assert [video.source for video in made.videos] == ["memory:///films/scenes.mp4"]
+    assert failed == ["memory:///films/forbidden.mp4: cannot be read (Forbidden)"]
+
+
+def _tidy(barrier: Any, rounds: int) -> None:
+    for _ in range(rounds):
+        barrier.wait()
+        store.tidy()
+
+
+def test_workers_that_start_together_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(4)
+    workers = [context.Process(target=_tidy, args=(barrier, 50)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    try:
+        for worker in workers:
+            worker.join(60)
+        assert [worker.exitcode for worker in workers] == [0] * 4
+    finally:
+        for worker in workers:
+            worker.kill()
 
 
 def test_where_segments_are_cut() -> None:

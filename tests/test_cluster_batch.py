@@ -135,7 +135,14 @@ def test_two_drivers_at_once_do_no_harm(files: Path, cluster: Cluster, tmp_path:
     assert len(decoded(tmp_path / "out" / "film-deblurred.mp4")) == 60
 
 
-def test_workers_with_another_model_get_no_work(files: Path, cluster: Cluster, tmp_path: Path) -> None:
+def test_workers_with_another_model_get_no_work(
+    files: Path, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the batch ends, although a head without cores, as docs/scale.md starts it, might still get workers."""
+    import ray
+
+    nodes, head = ray.nodes, {"NodeID": "0" * 56, "Alive": True, "Resources": {"memory": 1e9}}
+    monkeypatch.setattr(ray, "nodes", lambda: [*nodes(), head])
     model = tmp_path / "model.safetensors"
     shutil.copy(files / "identity.safetensors", model)
     options = DeblurOptions(precision="fp32", device="cpu")

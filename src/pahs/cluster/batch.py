@@ -230,13 +230,11 @@ class _Driver:
                 member.progress = None
 
     def _tell_that_nobody_works(self) -> None:
-        import ray
-
         if self._pool.members:
             return
-        alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        if alive and all(node in self._pool.retired for node in alive):
-            self._tasks.give_up(next(iter(self._pool.retired.values())))
+        retired = self._pool.retired
+        if retired and all(node in retired for node in self._pool.able()):
+            self._tasks.give_up(next(iter(retired.values())))
         elif time.monotonic() - self._idle_since > 30:
             self._idle_since = time.monotonic()
             what = "GPU" if self._pool.settings.device == "cuda" else "CPU core"

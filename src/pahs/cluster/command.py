@@ -20,6 +20,7 @@ def make_plan(
     folder = check_output(output, settings)
     videos, failed = [], []
     for video in listed:
+        file = None
         try:
             with (
                 bar(f"scenes of {store.name_of(video.source)}", None, quiet=quiet) as advance,
@@ -27,7 +28,7 @@ def make_plan(
             ):
                 videos.append(plan_video(video, settings, file, advance))
         except PahsError as error:
-            failed.append(str(error).replace(str(file), video.source))
+            failed.append(str(error) if file is None else str(error).replace(str(file), video.source))
     if not videos:
         raise PahsError("; ".join(failed))
     path = f"{folder}/{manifest.NAME}"

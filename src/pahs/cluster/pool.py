@@ -136,19 +136,21 @@ class Pool:
 
     def refresh(self) -> None:
         """Start workers where there is room for them, and forget those of nodes that get no more work."""
-        import ray
-
         if time.monotonic() - self._looked < REFRESH_SECONDS:
             return
         self._looked = time.monotonic()
         self.most = max(self.most, sum(member.starting is None for member in self.members))
-        for node in ray.nodes():
-            if not node["Alive"] or node["NodeID"] in self.retired:
-                continue
-            count, resources = self._room(node["Resources"])
-            there = sum(member.node == node["NodeID"] for member in self.members)
-            for _ in range(count - there):
-                self.members.append(self._start(node["NodeID"], resources))
+        for node, (count, resources) in self.able().items():
+            if node not in self.retired:
+                there = sum(member.node == node for member in self.members)
+                self.members += [self._start(node, resources) for _ in range(count - there)]
+
+    def able(self) -> dict[str, tuple[int, dict[str, float]]]:
+        """Nodes with room for workers: how many, and what Ray reserves for each. A head may have none."""
+        import ray
+
+        rooms = {node["NodeID"]: self._room(node["Resources"]) for node in ray.nodes() if node["Alive"]}
+        return {node: room for node, room in rooms.items() if room[0]}
 
     def retire(self, node: str, why: str) -> None:
         """Give no more work to a node."""

@@ -113,7 +113,10 @@ def delete_folder(folder: str) -> None:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder of this machine for files on their way; what killed jobs have left there is removed."""
+    """A folder of this machine for files on their way; what killed jobs have left there is removed.
+
+    The folder that holds it stays, empty: others may be about to write there.
+    """
     base = Path(tempfile.gettempdir()) / f"pahs-{os.getuid()}"
     try:
         base.mkdir(mode=0o700, exist_ok=True)
@@ -127,8 +130,6 @@ def scratch() -> Iterator[Path]:
         yield partial.path.parent
     finally:
         partial.discard()
-        with suppress(OSError):
-            base.rmdir()
 
 
 def tidy() -> None:

@@ -56,8 +56,14 @@ class StretchReader(VideoReader):
         self._stretch, self._jump = stretch, jump
         self._expected, self._expected_end = 0, None
         if jump and stretch.first:
+            import av
+
             time = stretch.pts * self.info.time_base - _RUN_UP - self._timeline.start
-            self.container.seek(round(time / self.info.time_base), stream=self.stream)
+            try:
+                self.container.seek(round(time / self.info.time_base), stream=self.stream)
+            except (av.FFmpegError, OSError):  # some formats find no place before their first frame
+                self.close()
+                raise Misplaced from None
             self._timeline.forget()
             self._decoded = self._decode()
             self._converted = self._convert_all()
@@ -158,7 +164,10 @@ def write_stretch(
     `fn` sees the frames from `first` to `last`, and gives one for each. Returns how many are written.
     """
     for jump in (True, False):
-        reader = StretchReader(source, stretch, deinterlace, jump)
+        try:
+            reader = StretchReader(source, stretch, deinterlace, jump)
+        except Misplaced:
+            continue
         try:
             writer = StretchWriter(path, target, reader, encode, stretch)
             try:
