@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
-from pahs.files import Partial, remove
 from pahs.video.frames import Frame
-from pahs.video.output import OutputFile, user_errors
+from pahs.video.output import OutputFile
 from pahs.video.packets import Index, read_index, read_packets
 from pahs.video.reader import VideoReader
 from pahs.video.sinks import try_first
+from pahs.video.writer import VideoWriter
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
@@ -47,23 +47,11 @@ def join(
     indexes = [read_index(path) for path in segments]
     with _OtherStreams(source, deinterlace) as reader:
         losses = try_first(target, reader, encode)
-        with user_errors(target):
-            partial = Partial(target)
-        output = None
-        try:
-            output = OutputFile(partial.path, target, reader.info, encode, reader)
+        with VideoWriter(target, reader.info, encode, reader) as writer:
             for path, index in zip(segments, indexes, strict=True):
-                _check(path, index, output)
-            _write(reader, output, _in_time(segments, indexes))
-            output.finish()
-            with user_errors(target):
-                partial.finish()
-        finally:
-            remove(partial.path)
-            if output is not None:
-                output.abandon()
-            partial.discard()
-    found = [*reader.warnings, *output.warnings, *losses, *(w for index in indexes for w in index.warnings)]
+                _check(path, index, writer.output)
+            _write(reader, writer.output, _in_time(segments, indexes))
+    found = [*reader.warnings, *writer.warnings, *losses, *(w for index in indexes for w in index.warnings)]
     return tuple(dict.fromkeys(found))
 
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
-from pahs.files import Partial, remove
-from pahs.video.copies import clone
+from pahs.video.copies import STALE_TAGS, clone
 from pahs.video.frames import UNSPECIFIED, Frame, VideoInfo
 from pahs.video.opening import open_video
-from pahs.video.output import OutputFile, user_errors
 from pahs.video.reader import VideoReader
+from pahs.video.writer import VideoWriter
 
 if TYPE_CHECKING:
     from av import VideoFrame, VideoStream
@@ -54,12 +53,10 @@ class Trial:
 
 def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -> Trial:
     """Write the start of the source to a trial file as the job will, or refuse."""
-    with user_errors(path):
-        partial = Partial(path)
     options = replace(options or EncodeOptions(), preset="ultrafast")
-    output = None
+    writer = VideoWriter(path, source.info, options, source)
+    output = writer.output
     try:
-        output = OutputFile(partial.path, path, source.info, options, source)
         frames = 0
         for item in source.ahead():
             if not isinstance(item, Frame):
@@ -68,20 +65,11 @@ def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -
                 output.encode(output.picture(item))
                 frames += 1
         output.finish()
-        losses = _read_back(partial.path, path, source, output.kept)
-        return Trial(
-            output.encoder,
-            output.layout,
-            output.kept,
-            output.changed,
-            tuple(output.warnings),
-            tuple(losses),
-        )
+        losses = _read_back(writer.partial.path, path, source, output.kept)
+        warnings = tuple(output.warnings)
+        return Trial(output.encoder, output.layout, output.kept, output.changed, warnings, tuple(losses))
     finally:
-        remove(partial.path)
-        if output is not None:
-            output.abandon()
-        partial.discard()
+        writer.abort()
 
 
 def _read_back(file: Path, path: Path, source: VideoReader, kept: frozenset[int]) -> list[str]:
@@ -117,10 +105,7 @@ def _lost_tags(source: VideoReader, back: InputContainer, video: VideoStream) ->
     if lost:
         yield f"tags are not kept: {', '.join(sorted(lost))}"
     timecode = source.stream.metadata.get("timecode", source.container.metadata.get("timecode"))
-    if timecode and timecode not in (
-        _lower(video.metadata).get("timecode"),
-        _lower(back.metadata).get("timecode"),
-    ):
+    if timecode and timecode not in (_lower(x.metadata).get("timecode") for x in (video, back)):
         yield f"the time code {timecode} is not kept"
 
 
@@ -155,8 +140,6 @@ def _lost_facts(info: VideoInfo, video: VideoStream, frame: VideoFrame) -> Itera
 
 
 def _tags(metadata: Mapping[str, str]) -> dict[str, str]:
-    from pahs.video.copies import STALE_TAGS
-
     return {k: v for k, v in _lower(metadata).items() if k not in STALE_TAGS | _TECHNICAL}
 
 

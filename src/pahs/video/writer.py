@@ -28,34 +28,34 @@ class VideoWriter(FrameSink):
     ) -> None:
         self.path = Path(path)
         with user_errors(self.path):
-            self._partial = Partial(self.path)
+            self.partial = Partial(self.path)
         try:
-            self._output = OutputFile(self._partial.path, self.path, info, options or EncodeOptions(), source)
+            self.output = OutputFile(self.partial.path, self.path, info, options or EncodeOptions(), source)
         except BaseException:
-            self._partial.discard()
+            self.partial.discard()
             raise
-        self.warnings = self._output.warnings
+        self.warnings = self.output.warnings
 
     def prepare(self, frame: Frame) -> VideoFrame:
         """Copy a frame into the form that the encoder takes."""
-        return self._output.picture(frame)
+        return self.output.picture(frame)
 
     def put(self, item: VideoFrame | Packet[Stream]) -> None:
         """Encode a prepared frame, or mux a packet of another stream of the source as it is."""
         import av
 
         if isinstance(item, av.VideoFrame):
-            self._output.encode(item)
+            self.output.encode(item)
         else:
-            self._output.copy(item)
+            self.output.copy(item)
 
     def _finish(self) -> None:
-        self._output.finish()
+        self.output.finish()
         with user_errors(self.path):
-            self._partial.finish()
+            self.partial.finish()
 
     def _discard(self) -> None:
         # Removed first: closing would otherwise take the time to finish a file that nobody wants.
-        remove(self._partial.path)
-        self._output.abandon()
-        self._partial.discard()
+        remove(self.partial.path)
+        self.output.abandon()
+        self.partial.discard()
