@@ -6,12 +6,12 @@ import io
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from pahs.choices import Sound
 from pahs.errors import PahsError
 from pahs.video.frames import Frame
-from pahs.video.reader import VideoReader
+from pahs.video.reader import VideoReader, is_cover
 from pahs.video.sound import SoundEncoder, can_decode
 
 if TYPE_CHECKING:
@@ -33,17 +33,6 @@ _IMAGES = {
     "gif": "image/gif",
     "webp": "image/webp",
 }
-
-
-class Kept(Protocol):
-    """A stream of the source in the output."""
-
-    @property
-    def target(self) -> Stream: ...
-
-    def put(self, packet: Packet[Stream]) -> list[Packet[Stream]]: ...
-
-    def finish(self) -> list[Packet[Stream]]: ...
 
 
 class Copy:
@@ -89,14 +78,13 @@ class PlainSubtitles(Copy):
         if not length:
             return []  # MP4 fills the time between two lines with empty ones
         line: Packet[Stream] = av.Packet(data[2 : 2 + length])
-        line.pts, line.dts, line.duration, line.time_base = (
-            packet.pts,
-            packet.dts,
-            packet.duration,
-            packet.time_base,
-        )
-        line.stream = packet.stream
+        line.pts, line.dts, line.time_base = packet.pts, packet.dts, packet.time_base
+        line.duration, line.stream = packet.duration, packet.stream
         return super().put(line)
+
+
+Kept = Copy | SoundEncoder
+"""A stream of the source in the output."""
 
 
 class Copies:
@@ -223,13 +211,6 @@ def samples_of(source: VideoReader, stream: Stream) -> list[Packet[Stream]]:
     """A stream's first packets, as far as they lie at the start of the file."""
     packets = [p for p in source.ahead() if not isinstance(p, Frame) and p.stream.index == stream.index]
     return packets[:_SAMPLES]
-
-
-def is_cover(stream: Stream) -> bool:
-    """Whether a stream is a picture that players show for the whole file."""
-    from av.stream import Disposition
-
-    return stream.type == "video" and bool(stream.disposition & Disposition.attached_pic)
 
 
 def _is_chapters(stream: Stream) -> bool:

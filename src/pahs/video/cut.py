@@ -16,7 +16,7 @@ from torch import Tensor
 from pahs.errors import PahsError
 from pahs.video.color import to_rgb
 from pahs.video.images import ImageFolderReader
-from pahs.video.reader import VideoReader
+from pahs.video.reader import VideoReader, is_cover
 
 if TYPE_CHECKING:
     from av import Packet
@@ -225,7 +225,7 @@ def _start(packet: Packet[Stream]) -> Fraction | None:
 def _is_cover(item: Any) -> bool:
     import av
 
-    return isinstance(item, av.Packet) and bool(item.stream.disposition & av.stream.Disposition.attached_pic)
+    return isinstance(item, av.Packet) and is_cover(item.stream)
 
 
 def _exact_rate(rate: float) -> Fraction:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from pahs.choices import EncodeOptions
 from pahs.errors import PahsError
-from pahs.video.copies import STALE_TAGS, Copies, copy_tags
+from pahs.video.copies import STALE_TAGS, Copies, Kept, copy_tags
 from pahs.video.encoder import choose_encoder
 from pahs.video.frames import UNSPECIFIED, Frame, VideoInfo
 from pahs.video.opening import create_video
@@ -48,7 +48,11 @@ class OutputFile:
         self.path, self.info = path, info
         self.warnings: list[str] = []
         self._file = file
-        self._copies: Copies | None = None
+        self.kept: frozenset[int] = frozenset()
+        """Which streams of the source are kept besides the pictures, by their number there."""
+        self.changed: frozenset[int] = frozenset()
+        """Those of them that are stored in another way."""
+        self._copies: dict[int, Kept] = {}
         self._last_dts: dict[int, int] = {}
         self._refused: dict[int, int] = {}
         self.container = self._open()
@@ -60,16 +64,6 @@ class OutputFile:
         except BaseException:
             self.abandon()
             raise
-
-    @property
-    def kept(self) -> frozenset[int]:
-        """Which streams of the source are kept besides the pictures, by their number there."""
-        return frozenset(self._copies.indices) if self._copies else frozenset()
-
-    @property
-    def changed(self) -> frozenset[int]:
-        """Those of them that are stored in another way."""
-        return frozenset(self._copies.changed) if self._copies else frozenset()
 
     def picture(self, frame: Frame) -> VideoFrame:
         """Copy a frame into the form that the encoder takes."""
@@ -107,15 +101,14 @@ class OutputFile:
 
     def copy(self, packet: Packet[Stream]) -> None:
         """Take over a packet of another stream of the source, if that stream is kept."""
-        kept = self._copies.kept.get(packet.stream.index) if self._copies else None
-        if kept is not None:
-            for ready in kept.put(packet):
+        if packet.stream.index in self._copies:
+            for ready in self._copies[packet.stream.index].put(packet):
                 self._take(ready)
 
     def finish(self) -> None:
         """Write what is still on its way, and the end of the file."""
         self.encode(None)
-        for kept in self._copies.kept.values() if self._copies else ():
+        for kept in self._copies.values():
             for ready in kept.finish():
                 self._take(ready)
         with user_errors(self.path):
@@ -184,7 +177,7 @@ class OutputFile:
         """The source's streams in their order, the video one replaced by an encoder."""
         if source is None:
             return self._add_video(options)
-        copies = self._copies = Copies(self.path, self.container, source, options.sound)
+        copies = Copies(self.path, self.container, source, options.sound)
         for stream in source.container.streams:
             if stream.index == source.stream.index:
                 video = self._add_video(options)
@@ -192,6 +185,8 @@ class OutputFile:
             else:
                 copies.add(stream)
         self.warnings += copies.warnings
+        self._copies = copies.kept
+        self.kept, self.changed = frozenset(copies.indices), frozenset(copies.changed)
         return video
 
     def _add_video(self, options: EncodeOptions) -> VideoStream:

@@ -226,11 +226,18 @@ def probe(path: Path | str) -> VideoInfo:
         return reader.info
 
 
+def is_cover(stream: Stream) -> bool:
+    """Whether a stream is a picture that players show for the whole file."""
+    from av.stream import Disposition
+
+    return stream.type == "video" and bool(stream.disposition & Disposition.attached_pic)
+
+
 def _video_stream(container: InputContainer, path: Path) -> VideoStream:
     import av
 
     best = container.streams.best("video")
-    if not isinstance(best, av.VideoStream) or best.disposition & av.stream.Disposition.attached_pic:
+    if not isinstance(best, av.VideoStream) or is_cover(best):
         raise PahsError(f"{path}: holds no video stream; give a file with moving pictures")
     best.thread_type = "AUTO"
     return best
