@@ -38,7 +38,7 @@ class Joiner:
     def __init__(self, info: VideoInfo, mode: Compare) -> None:
         self.pixels, self.mode = info.pixels, mode
         # Samples are stored unrotated; labels and halves are for those who watch.
-        self.turns = info.rotation // 90 % 4 if info.rotation % 90 == 0 else 0
+        self.turns = info.quarter_turns
         height, width = (info.width, info.height) if self.turns % 2 else (info.height, info.width)
         vertical, horizontal = self.pixels.subsampling
         self.subsampling = (horizontal, vertical) if self.turns % 2 else (vertical, horizontal)

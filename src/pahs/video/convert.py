@@ -18,18 +18,10 @@ _HDR = (16, 18)
 
 def info_of_images(info: VideoInfo) -> VideoInfo:
     """Facts about the frames of a video as RGB images: turned upright, of 8 or 16 bits."""
-    width, height = (info.height, info.width) if _turns(info) % 2 else (info.width, info.height)
+    width, height = (info.height, info.width) if info.quarter_turns % 2 else (info.width, info.height)
     pixels = PixelLayout("rgb", 8 if info.pixels.depth == 8 else 16, True)
-    return replace(
-        info,
-        width=width,
-        height=height,
-        pixels=pixels,
-        matrix=0,
-        color_range=2,
-        display_matrix=None,
-        rotation=0,
-    )
+    upright = replace(info, width=width, height=height, display_matrix=None, rotation=0)
+    return replace(upright, pixels=pixels, matrix=0, color_range=2)
 
 
 def info_of_video(info: VideoInfo) -> VideoInfo:
@@ -38,15 +30,32 @@ def info_of_video(info: VideoInfo) -> VideoInfo:
     return replace(info, pixels=pixels, matrix=1, color_range=1, primaries=1, transfer=1)
 
 
-class AsImages(FrameSink):
+class _Converting(FrameSink):
+    """Writes to another sink what it makes of the frames."""
+
+    def __init__(self, sink: FrameSink, info: VideoInfo) -> None:
+        self.sink, self.info = sink, info
+        self.warnings = sink.warnings
+
+    def put(self, item: Any) -> None:
+        self.sink.put(item)
+
+    def _finish(self) -> None:
+        self.sink.close()
+
+    def _discard(self) -> None:
+        self.sink.abort()
+
+
+class AsImages(_Converting):
     """Turns frames into RGB and upright, and numbers those that have no name."""
 
     def __init__(self, images: FrameSink, info: VideoInfo, suffix: str) -> None:
-        self.images, self.info, self.suffix = images, info, suffix
+        super().__init__(images, info)
+        self.suffix = suffix
         self.depth = info_of_images(info).pixels.depth
         self.count = 0
         name = info.path.name
-        self.warnings = images.warnings
         if info.audio_streams:
             self.warnings.append(
                 f"{name}: images have no sound; the {info.audio_streams} audio streams are not kept"
@@ -60,46 +69,22 @@ class AsImages(FrameSink):
 
     def prepare(self, frame: Frame) -> Any:
         self.count += 1
-        rgb = torch.rot90(to_rgb(frame.planes, self.info.pixels), _turns(self.info), (1, 2))
+        rgb = torch.rot90(to_rgb(frame.planes, self.info.pixels), self.info.quarter_turns, (1, 2))
         top = 2**self.depth - 1
         levels = (rgb * top).round_().clamp_(0, top).numpy()
         red, green, blue = levels.astype(np.uint8) if top == 255 else levels.astype(np.uint16)
         planes: Planes = (green, blue, red)
         stem = f"{self.count:06d}" if frame.name is None else Path(frame.name).stem
-        return self.images.prepare(replace(frame, planes=planes, name=stem + self.suffix))
+        return self.sink.prepare(replace(frame, planes=planes, name=stem + self.suffix))
 
     def put(self, item: Any) -> None:
         if isinstance(item, tuple):  # a packet of sound has no place here
-            self.images.put(item)
-
-    def _finish(self) -> None:
-        self.images.close()
-
-    def _discard(self) -> None:
-        self.images.abort()
+            super().put(item)
 
 
-class AsVideo(FrameSink):
+class AsVideo(_Converting):
     """Turns images into the samples of an ordinary video."""
-
-    def __init__(self, video: FrameSink, info: VideoInfo) -> None:
-        self.video, self.info = video, info
-        self.warnings = video.warnings
-        self.pixels = info_of_video(info).pixels
 
     def prepare(self, frame: Frame) -> Any:
         image = to_rgb(frame.planes, self.info.pixels)
-        return self.video.prepare(replace(frame, planes=from_rgb(image, self.pixels)))
-
-    def put(self, item: Any) -> None:
-        self.video.put(item)
-
-    def _finish(self) -> None:
-        self.video.close()
-
-    def _discard(self) -> None:
-        self.video.abort()
-
-
-def _turns(info: VideoInfo) -> int:
-    return info.rotation // 90 % 4 if info.rotation % 90 == 0 else 0
+        return self.sink.prepare(replace(frame, planes=from_rgb(image, info_of_video(self.info).pixels)))

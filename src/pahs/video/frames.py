@@ -136,6 +136,11 @@ class VideoInfo:
     audio_streams: int = 0
     """Number of audio streams."""
 
+    @property
+    def quarter_turns(self) -> int:
+        """Counter-clockwise turns by 90 degrees that show the picture upright; 0 where it stands at another angle."""
+        return self.rotation // 90 % 4 if self.rotation % 90 == 0 else 0
+
 
 class FrameSource(ABC):
     """A video file or a folder of images that frames are read from."""
