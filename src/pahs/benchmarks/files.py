@@ -139,13 +139,9 @@ def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
         return [picture.finish() for pictures in work for picture in pictures]
 
     def encode(frames: list[Frame], target: Path) -> None:
-        writer = VideoWriter(target, info)
-        try:
+        with VideoWriter(target, info) as writer:
             for picture in frames:
                 writer.write(picture)
-            writer.close()
-        finally:
-            writer.abort()
 
     times: dict[str, float] = {}
 

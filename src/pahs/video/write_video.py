@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,19 +19,13 @@ def write_video(path: Path, images: Iterable[Tensor], rate: int, encode: EncodeO
     """RGB frames (3, H, W) in [0, 1] as an ordinary H.264 video."""
     pixels = PixelLayout("yuv420")
     base = Fraction(1, rate)
-    writer: VideoWriter | None = None
-    try:
+    with ExitStack() as opened:
         for t, image in enumerate(images):
-            if writer is None:
+            if t == 0:
                 height, width = image.shape[1:]
                 info = VideoInfo(
                     path, "mp4", "h264", width, height, pixels, pixels.name, base, Fraction(rate),
                     matrix=1, color_range=1, primaries=1, transfer=1,
                 )  # fmt: skip
-                writer = VideoWriter(path, info, encode)
+                writer = opened.enter_context(VideoWriter(path, info, encode))
             writer.write(Frame(from_rgb(image, pixels), t, base))
-        if writer is not None:
-            writer.close()
-    finally:
-        if writer is not None:
-            writer.abort()
