@@ -13,9 +13,9 @@ the first frame, h and f_L, are zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -116,9 +116,13 @@ class Cell(nn.Module):
         f_L = self.residual(self.fuse.add_second(read[0], h))
         return f_L, self.to_hidden(f_L)
 
-    def sweep(self, reads: Sequence[Tensors], state: Tensors | None) -> Iterator[Tensors]:
+    def sweep(self, reads: Iterable[Tensors], state: Tensors | None) -> Iterator[Tensors]:
         """The state after every frame, in the given order; valid until the next one is asked for."""
-        return ops.sweep(self, reads, self.start(reads[0]) if state is None else state)
+        if state is None:
+            rest = iter(reads)
+            first = next(rest)
+            state, reads = self.start(first), chain([first], rest)
+        return ops.sweep(self, reads, state)
 
 
 class PAHS(Deblurrer):
@@ -224,8 +228,12 @@ class PAHS(Deblurrer):
         device = self.forward_cell.fuse.weight.device
         latents = Latents(reads[0][first], keep, directions, device)
 
+        def part(start: int, end: int, order: range) -> Iterator[Tensors]:
+            """What one direction reads, frame by frame: fetched when needed, because it may lie on a disk."""
+            return (tuple(reads[t][start:end]) for t in order)
+
         def ahead() -> Tensors:
-            sweep = self.forward_cell.sweep(Reads(reads, first, middle, range(keep)), state)
+            sweep = self.forward_cell.sweep(part(first, middle, range(keep)), state)
             for t, now in enumerate(sweep):
                 latents.put(t, 0, now[0])
             return now if torch.is_grad_enabled() else tuple(x.clone() for x in now)
@@ -234,8 +242,8 @@ class PAHS(Deblurrer):
             if self.backward_cell is None:
                 return []
             backwards = range(len(reads) - 1, -1, -1)
-            sweep = self.backward_cell.sweep(Reads(reads, middle, end, backwards), last)
-            for t, now in zip(reversed(range(len(reads))), sweep, strict=True):
+            sweep = self.backward_cell.sweep(part(middle, end, backwards), last)
+            for t, now in zip(backwards, sweep, strict=True):
                 if t < keep:
                     latents.put(t, 1, now[0])
             return list(latents.kept[1].values())
@@ -247,25 +255,6 @@ class PAHS(Deblurrer):
         frames, f_L = latents
         change = per_frame(self.reconstructor, f_L).to(frames.dtype)
         return frames + change if self.config.global_skip else change
-
-
-class Reads(Sequence[Tensors]):
-    """What one direction reads, frame by frame, in its order: fetched when needed, because it may lie on a disk."""
-
-    def __init__(self, reads: Sequence[Sequence[Tensor]], start: int, end: int, order: range) -> None:
-        self._reads, self._part, self._order = reads, slice(start, end), order
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    @overload
-    def __getitem__(self, index: int) -> Tensors: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Tensors]: ...
-    def __getitem__(self, index: int | slice) -> Tensors | Sequence[Tensors]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(len(self))[index]]
-        return tuple(self._reads[self._order[index]][self._part])
 
 
 class Latents:
