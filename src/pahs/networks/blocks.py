@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pahs.kernels import ops
+
+SLOPE = 0.1
+"""Slope of every LeakyReLU."""
 
 
 class Conv(nn.Conv2d):
@@ -30,6 +34,10 @@ def conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1) -> Conv:
 def double(inputs: int, outputs: int) -> ConvTranspose:
     """A 3x3 transposed convolution that doubles height and width."""
     return ConvTranspose(inputs, outputs, 3, stride=2, padding=1, output_padding=1)
+
+
+def leaky(x: Tensor) -> Tensor:
+    return F.leaky_relu(x, SLOPE)
 
 
 class ResidualBlock(nn.Module):

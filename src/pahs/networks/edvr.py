@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pahs.configs import at_least
-from pahs.networks.blocks import ResidualBlock, conv, residual_blocks
+from pahs.networks.blocks import SLOPE, ResidualBlock, conv, leaky, residual_blocks
 from pahs.networks.contract import Contract, Deblurrer, Tensors, per_frame
 from pahs.networks.sampling import DeformableConv, remember, timeline
 
@@ -54,10 +54,6 @@ class EDVRConfig:
 
     def build(self) -> EDVR:
         return EDVR(self)
-
-
-def leaky(x: Tensor) -> Tensor:
-    return F.leaky_relu(x, 0.1)
 
 
 def up(x: Tensor) -> Tensor:
@@ -97,7 +93,7 @@ class Extractor(nn.Module):
         )
         self.residual = residual_blocks(config.extract_blocks, c)
         self.coarser = nn.ModuleList(
-            nn.Sequential(conv(c, c, stride=2), nn.LeakyReLU(0.1), conv(c, c), nn.LeakyReLU(0.1))
+            nn.Sequential(conv(c, c, stride=2), nn.LeakyReLU(SLOPE), conv(c, c), nn.LeakyReLU(SLOPE))
             for _ in range(LEVELS - 1)
         )
 
@@ -205,14 +201,9 @@ class EDVR(Deblurrer):
         self.fuse = TSA(c, 2 * config.reach + 1)
         self.trunk = residual_blocks(config.trunk_blocks, c)
         self.decoder = nn.Sequential(
-            conv(c, 4 * c),
-            nn.PixelShuffle(2),
-            nn.LeakyReLU(0.1),
-            conv(c, 4 * out),
-            nn.PixelShuffle(2),
-            nn.LeakyReLU(0.1),
-            conv(out, out),
-            nn.LeakyReLU(0.1),
+            *(conv(c, 4 * c), nn.PixelShuffle(2), nn.LeakyReLU(SLOPE)),
+            *(conv(c, 4 * out), nn.PixelShuffle(2), nn.LeakyReLU(SLOPE)),
+            *(conv(out, out), nn.LeakyReLU(SLOPE)),
             conv(out, 3),
         )
         # Pixels of context: the sum over the layers of (kernel - 1) / 2 times the layer's scale.

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pahs.configs import at_least
-from pahs.networks.blocks import conv
+from pahs.networks.blocks import SLOPE, conv, leaky
 from pahs.networks.contract import Tensors
 from pahs.networks.sampling import cost_volume, warp, widen
 
@@ -49,13 +49,9 @@ class PWCConfig:
         return PWCNet(self)
 
 
-def leaky(x: Tensor) -> Tensor:
-    return F.leaky_relu(x, 0.1)
-
-
 def active(*layers: nn.Module) -> nn.Sequential:
     """Each layer followed by LeakyReLU."""
-    return nn.Sequential(*(module for layer in layers for module in (layer, nn.LeakyReLU(0.1))))
+    return nn.Sequential(*(module for layer in layers for module in (layer, nn.LeakyReLU(SLOPE))))
 
 
 def doubled(channels: int) -> nn.ConvTranspose2d:
@@ -100,15 +96,11 @@ class PWCNet(nn.Module):
         self.double_features = nn.ModuleList(doubled(decoder.outputs) for decoder in decoders[1:])
         context = [(width // config.narrow, dilation) for width, dilation in CONTEXT]
         inputs = [decoders[0].outputs, *(width for width, _ in context)]
-        self.context = nn.Sequential(
-            active(
-                *(
-                    nn.Conv2d(count, width, 3, padding=dilation, dilation=dilation)
-                    for count, (width, dilation) in zip(inputs, context, strict=False)
-                )
-            ),
-            conv(inputs[-1], 2),
+        layers = (
+            nn.Conv2d(count, width, 3, padding=dilation, dilation=dilation)
+            for count, (width, dilation) in zip(inputs, context, strict=False)
         )
+        self.context = nn.Sequential(active(*layers), conv(inputs[-1], 2))
 
     def pyramid(self, images: Tensor) -> Tensors:
         """(B, 3, H, W) -> features at 1/4, 1/8, ... 1/64."""

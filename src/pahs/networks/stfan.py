@@ -19,17 +19,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pahs.configs import at_least
-from pahs.networks.blocks import conv
+from pahs.networks.blocks import SLOPE, conv, leaky
 from pahs.networks.contract import Contract, Deblurrer, Tensors
 from pahs.networks.fac import filter_adaptive_conv
 from pahs.networks.refine import RefineConfig, Refiner
 
-SLOPE = 0.1
-"""Slope of every LeakyReLU."""
 BLOCKS = 2
 """Residual blocks at every scale and in both kernel branches."""
 
@@ -67,7 +64,7 @@ class LeakyBlock(nn.Module):
         self.second = conv(channels, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.second(F.leaky_relu(self.first(x), SLOPE))
+        y: Tensor = self.second(leaky(self.first(x)))
         return x + y
 
 
