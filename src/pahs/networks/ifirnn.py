@@ -124,7 +124,7 @@ class IFIRNN(Deblurrer):
 
     def propagate(self, features: Tensors, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:
         frames, f_B, *others = features
-        f_L, h = self.start(f_B) if state is None else state
+        f_L, h = self.first_state(features) if state is None else state
         latents = []
         for t in range(keep):
             other = tuple(x[:, t] for x in others)
@@ -132,14 +132,11 @@ class IFIRNN(Deblurrer):
             latents.append(f_L)
         return (frames[:, :keep], torch.stack(latents, 1)), (f_L, h)
 
-    def start(self, f_B: Tensor) -> tuple[Tensor, Tensor]:
-        """The state before the first frame: f_L = 0, h = 0."""
-        b, _, _, height, width = f_B.shape
-        channels = self.config.width
-        return f_B.new_zeros(b, 4 * channels, height, width), f_B.new_zeros(b, channels, height, width)
-
     def first_state(self, features: Tensors) -> Tensors:
-        return self.start(features[1])
+        """The state before the first frame: f_L = 0, h = 0."""
+        f_B, channels = features[1], self.config.width
+        b, _, _, height, width = f_B.shape
+        return f_B.new_zeros(b, 4 * channels, height, width), f_B.new_zeros(b, channels, height, width)
 
     def step(self, f_B: Tensor, other: Tensors, f_L: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
         """One frame: all passes, with f_L of the last one."""

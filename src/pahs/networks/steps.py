@@ -52,20 +52,16 @@ def look(network: PAHS, clip: Tensor, wanted: Sequence[int]) -> dict[str, list[L
     Height and width are multiples of 16.
     """
     found = {}
-    pairs = (
-        ("forward", network.forward_extractor, network.forward_cell),
-        ("backward", network.backward_extractor or network.forward_extractor, network.backward_cell),
+    ahead, back = range(max(wanted) + 1), range(clip.shape[1] - 1, min(wanted) - 1, -1)
+    directions = (
+        ("forward", ahead, network.forward_extractor, network.forward_cell),
+        ("backward", back, network.backward_extractor or network.forward_extractor, network.backward_cell),
     )
-    for name, extractor, cell in pairs:
+    for name, order, extractor, cell in directions:
         if cell is not None:
-            last = max(wanted) + 1 if name == "forward" else clip.shape[1]
-            order = (
-                list(range(last)) if name == "forward" else list(reversed(range(last)))[: last - min(wanted)]
-            )
             dtype = cell.fuse.weight.dtype
-            steps = dict(
-                zip(order, sweep(cell, [extractor(clip[:, t].to(dtype)) for t in order]), strict=True)
-            )
+            looks = sweep(cell, [extractor(clip[:, t].to(dtype)) for t in order])
+            steps = dict(zip(order, looks, strict=True))
             found[name] = [steps[t] for t in wanted]
     return found
 
