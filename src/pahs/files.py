@@ -142,6 +142,15 @@ def whole(path: Path) -> Iterator[Path]:
             partial.discard()
 
 
+@contextmanager
+def os_errors(what: str, advice: str = "") -> Iterator[None]:
+    """What the system refuses, in words for the user: what failed, why, and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise PahsError(f"{what} ({error.strerror}){advice}") from None
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill the file or folder that becomes `path`: all or nothing."""
     with whole(path) as partial:

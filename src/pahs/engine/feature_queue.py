@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pahs.engine.plan import is_shortage
-from pahs.errors import PahsError
+from pahs.files import os_errors
 from pahs.networks.contract import Tensors
 
 FIRST_BUFFER = 64
@@ -131,8 +131,7 @@ class SpooledFrame(Sequence[Tensor]):
     def __getitem__(self, index: int | slice) -> Tensor | Tensors:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(len(self))[index])
-        like = self._like[index]
-        x = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        x = _host_buffer(self._like[index])
         self._file.seek(self._offsets[index])
         self._file.readinto(_memory(x))  # type: ignore[attr-defined]
         return x
@@ -140,9 +139,7 @@ class SpooledFrame(Sequence[Tensor]):
     def write(self, features: Tensors) -> None:
         for x, like, offset in zip(features, self._like, self._offsets, strict=True):
             self._file.seek(offset)
-            self._file.write(
-                _memory(torch.empty_strided(like.shape, like.stride(), dtype=like.dtype).copy_(x))
-            )
+            self._file.write(_memory(_host_buffer(like).copy_(x)))
 
 
 class SpooledQueue(FrameQueue[SpooledFrame]):
@@ -159,13 +156,9 @@ class SpooledQueue(FrameQueue[SpooledFrame]):
             if not self._spare:
                 self._spare.append(SpooledFrame(self._file, self._end, frame))
                 self._end += sum(x.numel() * x.element_size() for x in frame)
-            try:
+            refused = f"{tempfile.gettempdir()}: memory is short, and features cannot be kept there either"
+            with os_errors(refused, "; free some space, or set TMPDIR to a folder with more"):
                 self._spare[-1].write(frame)
-            except OSError as error:
-                raise PahsError(
-                    f"{tempfile.gettempdir()}: memory is short, and features cannot be kept there either "
-                    f"({error.strerror}); free some space, or set TMPDIR to a folder with more"
-                ) from None
             self.frames.append(self._spare.pop())
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from pahs.errors import PahsError
-from pahs.files import whole
+from pahs.files import os_errors, whole
 
 State = dict[str, Any]
 """A `state_dict`: tensors, numbers, strings, and lists and dicts of them."""
@@ -65,10 +65,8 @@ def write_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    try:
+    with os_errors(f"{path}: cannot be read"):
         return parse_checkpoint(path.read_bytes(), path)
-    except OSError as error:
-        raise PahsError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def parse_checkpoint(content: bytes, path: Path) -> Checkpoint:

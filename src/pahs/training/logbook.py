@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pahs.errors import PahsError
-from pahs.files import remove_unfinished, write_text
+from pahs.files import os_errors, remove_unfinished, write_text
 from pahs.progress import Advance, bar
 
 
@@ -28,10 +27,8 @@ class Logbook:
         remove_unfinished(folder)
         # Steps after the checkpoint will be repeated, so their lines are removed.
         lines = self.path.read_text().splitlines(keepends=True) if first_step and self.path.exists() else []
-        kept = "".join(
-            line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first_step
-        )
-        write_text(self.path, kept)
+        kept = (line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= first_step)
+        write_text(self.path, "".join(kept))
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -47,13 +44,9 @@ class Logbook:
         if not self.active:
             return
         finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        try:
-            with self.path.open("a") as file:
-                file.write(json.dumps({"step": step, **finite}) + "\n")
-        except OSError as error:
-            raise PahsError(
-                f"{self.path}: cannot be written ({error.strerror}); free space and use --resume"
-            ) from None
+        refused = os_errors(f"{self.path}: cannot be written", "; free space and use --resume")
+        with refused, self.path.open("a") as file:
+            file.write(json.dumps({"step": step, **finite}) + "\n")
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
-from pahs.files import Partial
+from pahs.files import Partial, os_errors
 from pahs.video.frames import Frame, FrameSink, FrameSource, PixelLayout, VideoInfo
 from pahs.video.image_files import (
     IMAGE_SUFFIXES,
@@ -151,13 +151,9 @@ class ImageFolderWriter(FrameSink):
         self.path = Path(path)
         self.warnings: list[str] = []
         self._info = info
-        try:
+        with os_errors(f"{self.path}: cannot be created", "; choose another output"):
             self._partial = Partial(self.path)
             self._partial.path.mkdir()
-        except OSError as error:
-            raise PahsError(
-                f"{self.path}: cannot be created ({error.strerror}); choose another output"
-            ) from None
 
     def prepare(self, frame: Frame) -> tuple[str, bytes]:
         """Encode a frame: the name and the contents of its file."""
@@ -171,24 +167,18 @@ class ImageFolderWriter(FrameSink):
     def put(self, item: tuple[str, bytes]) -> None:
         """Write a prepared image."""
         name, data = item
-        try:
+        with os_errors(f"{self.path}: cannot be written", "; free space or move it"):
             (self._partial.path / name).write_bytes(data)
-        except OSError as error:
-            raise PahsError(
-                f"{self.path}: cannot be written ({error.strerror}); free space or move it"
-            ) from None
 
     def _finish(self) -> None:
         """Give the folder its name; into one that exists, move the files, replacing those of the same name."""
-        try:
+        with os_errors(f"{self.path}: cannot be written"):
             if self.path.exists():
                 for file in sorted(self._partial.path.iterdir()):
                     file.replace(self.path / file.name)
                 self._partial.discard()
             else:
                 self._partial.finish()
-        except OSError as error:
-            raise PahsError(f"{self.path}: cannot be written ({error.strerror})") from None
 
     def _discard(self) -> None:
         self._partial.discard()

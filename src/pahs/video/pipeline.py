@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pahs.choices import Compare, EncodeOptions
 from pahs.errors import PahsError, Stopped
+from pahs.files import os_errors
 from pahs.progress import Advance, Stop
 from pahs.video.batches import Batch, Changed, FrameFunction, batch_size, changed, in_batches
 from pahs.video.channel import Channel, Closed
@@ -93,27 +94,19 @@ def transform(
         check_targets(src, dst, encode, overwrite=overwrite, compare=compare)
     except OSError as error:
         raise PahsError(f"{error.filename or dst}: cannot be used ({error.strerror})") from None
-    source = open_source(src, part, rate, deinterlace)
-    try:
-        _make_parent(dst)
+    with open_source(src, part, rate, deinterlace) as source:
+        with os_errors(f"{dst}: its folder cannot be created", "; choose another output"):
+            dst.parent.mkdir(parents=True, exist_ok=True)
         lost = try_first(dst, source, encode)
-        sink = open_sink(dst, source, encode, compare)
-    except BaseException:
-        source.close()
-        raise
-    try:
-        # Another job may have finished this very output before its name was locked.
-        check_targets(src, dst, encode, overwrite=overwrite, compare=compare)
-        advance.expect(source.info.frame_count)
-        frames = pump(source, sink, fn, torch.device(device), advance, stop, strength)
-        if frames == 0:
-            raise PahsError(f"{src}: no frame can be decoded; the file is damaged or incomplete")
-        if stop is not None and stop.is_set():
-            raise Stopped(f"{src}: stopped")
-        sink.close()
-    finally:
-        sink.abort()
-        source.close()
+        with open_sink(dst, source, encode, compare) as sink:
+            # Another job may have finished this very output before its name was locked.
+            check_targets(src, dst, encode, overwrite=overwrite, compare=compare)
+            advance.expect(source.info.frame_count)
+            frames = pump(source, sink, fn, torch.device(device), advance, stop, strength)
+            if frames == 0:
+                raise PahsError(f"{src}: no frame can be decoded; the file is damaged or incomplete")
+            if stop is not None and stop.is_set():
+                raise Stopped(f"{src}: stopped")
     warnings = [*source.warnings, *sink.warnings, *lost]
     if source.lost:
         warnings.append(f"{src.name}: {source.lost} damaged or missing frames were left out")
@@ -150,15 +143,6 @@ def _check_target(src: Path, dst: Path, images: bool, overwrite: bool) -> None:
         raise PahsError(f"{dst}: is a pipe or a device; name a file")
     if dst.exists() and not overwrite:
         raise PahsError(f"{dst}: exists; choose another output or add {OVERWRITE}")
-
-
-def _make_parent(dst: Path) -> None:
-    try:
-        dst.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PahsError(
-            f"{dst}: its folder cannot be created ({error.strerror}); choose another output"
-        ) from None
 
 
 def pump(

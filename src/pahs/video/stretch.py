@@ -4,6 +4,7 @@ file of packets that they are encoded into."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -56,14 +57,8 @@ class StretchReader(VideoReader):
         self._stretch, self._jump = stretch, jump
         self._expected, self._expected_end = 0, None
         if jump and stretch.first:
-            import av
-
             time = stretch.pts * self.info.time_base - _RUN_UP - self._timeline.start
-            try:
-                self.container.seek(round(time / self.info.time_base), stream=self.stream)
-            except (av.FFmpegError, OSError):  # some formats find no place before their first frame
-                self.close()
-                raise Misplaced from None
+            self.container.seek(round(time / self.info.time_base), stream=self.stream)
             self._timeline.forget()
             self._decoded = self._decode()
             self._converted = self._convert_all()
@@ -164,24 +159,12 @@ def write_stretch(
     `fn` sees the frames from `first` to `last`, and gives one for each. Returns how many are written.
     """
     for jump in (True, False):
-        try:
-            reader = StretchReader(source, stretch, deinterlace, jump)
-        except Misplaced:
-            continue
-        try:
-            writer = StretchWriter(path, target, reader, encode, stretch)
-            try:
+        with suppress(Misplaced), StretchReader(source, stretch, deinterlace, jump) as reader:
+            with StretchWriter(path, target, reader, encode, stretch) as writer:
                 pump(reader, writer, fn, device, advance or Advance(), stop, strength)
                 if stop is not None and stop.is_set():
                     raise Stopped(f"{source}: stopped")
-                writer.close()
-                return stretch.end - stretch.begin
-            finally:
-                writer.abort()
-        except Misplaced:
-            continue
-        finally:
-            reader.close()
+            return stretch.end - stretch.begin
     raise PahsError(
         f"{source}: frames {stretch.first} to {stretch.last} are not those of the plan; plan again"
     )
