@@ -175,10 +175,9 @@ def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
             kept=("names and format of the images",), changed=("pictures",), lost=(*reader.warnings,)
         )
     if gives_images(reader.path, output, True if encode.images else None):
-        others = (_words(s) for s in _streams(reader, frozenset()) if s.fate == "not kept")
-        return _Trial(
-            tuple(_streams(reader, frozenset())), changed=("frames become images",), lost=tuple(others)
-        )
+        streams = tuple(_streams(reader, frozenset()))
+        others = tuple(_words(s) for s in streams if s.fate == "not kept")
+        return _Trial(streams, changed=("frames become images",), lost=others)
     kept: frozenset[int] = frozenset()
     altered: frozenset[int] = frozenset()
     encoder = layout = refused = None
@@ -186,9 +185,9 @@ def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
     with tempfile.TemporaryDirectory() as folder:
         trial = Path(folder) / output.name
         try:
-            tried = try_output(reader, trial, encode)
+            tried, losses = try_output(reader, trial, encode)
             kept, altered, encoder, layout = tried.kept, tried.changed, tried.encoder, tried.layout
-            notes += [*tried.warnings, *tried.losses]
+            notes += [*tried.warnings, *losses]
         except PahsError as error:
             refused = str(error).replace(str(trial), str(output))
     lost = tuple(x for x in notes if any(word in x for word in ("not kept", "dropped", "cannot store")))
@@ -202,17 +201,16 @@ def _trial(reader: FrameSource, output: Path, encode: EncodeOptions) -> _Trial:
 def _streams(
     reader: VideoReader, kept: frozenset[int], changed: frozenset[int] = frozenset()
 ) -> Iterator[StreamInfo]:
+    from pahs.video.copies import codec_of
+
     for stream in reader.container.streams:
-        context = stream.codec_context
-        codec = context.name if context else str(getattr(stream, "name", None) or "unknown")
-        fate: Literal["deblurred", "kept", "stored in another way", "not kept"] = (
-            "kept" if stream.index in kept else "not kept"
-        )
+        fate: Fate = "kept" if stream.index in kept else "not kept"
         if stream.index in changed:
             fate = "stored in another way"
         if stream.index == reader.stream.index:
             fate = "deblurred"
-        yield StreamInfo(stream.index, stream.type, codec, stream.metadata.get("language"), fate)
+        language = stream.metadata.get("language")
+        yield StreamInfo(stream.index, stream.type, codec_of(stream), language, fate)
 
 
 def _words(stream: StreamInfo) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -110,7 +111,7 @@ class Copies:
             return
         kept = self._kept(stream)
         if kept is None:
-            self._say(f"stream {stream.index} ({stream.type}, {_codec(stream)}) is not kept")
+            self._say(f"stream {stream.index} ({stream.type}, {codec_of(stream)}) is not kept")
             return
         copy_tags(stream, kept.target)
         self.kept[stream.index] = kept
@@ -129,28 +130,28 @@ class Copies:
         anew = self._sound == "encode" or (self._sound == "auto" and not elsewhere)
         if stream.type == "audio" and anew and can_decode(cast("AudioStream", stream)):
             encoder = SoundEncoder(self._container, cast("AudioStream", stream))
-            self._say(f"sound {_codec(stream)} is stored as {encoder.codec}, which this container can hold")
+            self._say(f"sound {codec_of(stream)} is stored as {encoder.codec}, which this container can hold")
             return encoder
         if elsewhere:
             raise PahsError(
-                f"{self._path}: this container cannot hold the {stream.type} stream ({_codec(stream)}) of the source; "
-                f"use {self._path.with_suffix('.mkv').name} as output"
+                f"{self._path}: this container cannot hold the {stream.type} stream ({codec_of(stream)}) of the "
+                f"source; use {self._path.with_suffix('.mkv').name} as output"
             )
-        if stream.type == "subtitle" and _codec(stream) == "mov_text" and container == "matroska":
+        if stream.type == "subtitle" and codec_of(stream) == "mov_text" and container == "matroska":
             self._say("subtitles mov_text are stored as subrip, without styles")
             return PlainSubtitles(self._container.add_mux_stream("subrip", time_base=stream.time_base))
         if self._sound == "copy" and stream.type == "audio":
             raise PahsError(
-                f"{self._path}: no container can take over the sound ({_codec(stream)}) of the source as it is; "
+                f"{self._path}: no container can take over the sound ({codec_of(stream)}) of the source as it is; "
                 "leave out --sound copy to have it encoded again"
             )
         return None
 
     def _add_cover(self, stream: Stream) -> None:
         pictures = samples_of(self._source, stream)
-        kind = _IMAGES.get(_codec(stream))
+        kind = _IMAGES.get(codec_of(stream))
         if not pictures or kind is None or self._container.format.name != "matroska":
-            self._say(f"the cover picture ({_codec(stream)}) is not kept")
+            self._say(f"the cover picture ({codec_of(stream)}) is not kept")
             return
         name = stream.metadata.get("filename", f"cover.{kind.partition('/')[2].replace('jpeg', 'jpg')}")
         self.indices.add(stream.index)
@@ -172,7 +173,9 @@ def can_hold(container: str, stream: Stream, samples: Iterable[Packet[Stream]] =
             trial.start_encoding()
             for sample in samples:
                 for packet in copy.put(clone(sample)):
-                    written += _accepted(trial, packet)
+                    with suppress(av.FFmpegError, ValueError):
+                        trial.mux(packet)
+                        written += 1
         if not written:
             return not samples
         if stream.type not in ("audio", "subtitle"):
@@ -182,16 +185,6 @@ def can_hold(container: str, stream: Stream, samples: Iterable[Packet[Stream]] =
             return [s.type for s in back.streams] == [stream.type]
     except (av.FFmpegError, ValueError):
         return False
-
-
-def _accepted(container: OutputContainer, packet: Packet[Stream]) -> bool:
-    import av
-
-    try:
-        container.mux(packet)
-    except (av.FFmpegError, ValueError):
-        return False
-    return True
 
 
 def clone(packet: Packet[Stream]) -> Packet[Stream]:
@@ -227,9 +220,9 @@ def copy_tags(stream: Stream, target: Stream) -> None:
     target.disposition = stream.disposition
 
 
-def _codec(stream: Stream) -> str:
+def codec_of(stream: Stream) -> str:
     context = stream.codec_context
-    return context.name if context else getattr(stream, "name", None) or "unknown"
+    return context.name if context else str(getattr(stream, "name", None) or "unknown")
 
 
 def fits_into(container: str, path: Path) -> bool:

@@ -16,7 +16,7 @@ from torch import Tensor
 from pahs.errors import PahsError
 from pahs.video.color import to_rgb
 from pahs.video.images import ImageFolderReader
-from pahs.video.reader import VideoReader, is_cover
+from pahs.video.reader import VideoReader, is_cover, up_to_frame
 
 if TYPE_CHECKING:
     from av import Packet
@@ -66,7 +66,7 @@ class PartReader(VideoReader):
     def __init__(self, path: Path | str, part: Part, deinterlace: bool = False) -> None:
         super().__init__(path, deinterlace)
         try:
-            items, first = self._first(self._decoded)
+            items, first = up_to_frame(self._decoded)
             origin = self._time(first)
             self._start, self._stop = origin + part.start, None if part.end is None else origin + part.end
             covers = [item for item in items if _is_cover(item)]
@@ -84,23 +84,12 @@ class PartReader(VideoReader):
         for chapter in super().chapters():
             unit: Fraction = chapter["time_base"]
             low, high = chapter["start"] * unit - self._shift, chapter["end"] * unit - self._shift
-            length = None if self._stop is None else self._stop - self._shift
-            high = high if length is None else min(high, length)
+            if self._stop is not None:
+                high = min(high, self._stop - self._shift)
             if high > max(low, 0):
                 start, end = (round(x / unit) for x in (max(low, Fraction(0)), high))
                 found.append({**chapter, "start": start, "end": end})
         return found
-
-    def _first(self, items: Iterator[Any]) -> tuple[list[Any], Any]:
-        """The items up to the first frame, and this frame."""
-        import av
-
-        taken = []
-        for item in items:
-            taken.append(item)
-            if isinstance(item, av.VideoFrame):
-                return taken, item
-        return taken, None
 
     def _time(self, frame: Any) -> Fraction:
         return Fraction((frame.pts or 0) * self.info.time_base)
@@ -118,7 +107,7 @@ class PartReader(VideoReader):
                 self.container.seek(round(asked / self.info.time_base), stream=self.stream)
                 self._timeline.forget()
                 rest = self._decode()
-                items, frame = self._first(rest)
+                items, frame = up_to_frame(rest)
                 if frame is not None and self._time(frame) <= time + _TOLERANCE:
                     return chain(items, rest)
         return None
@@ -210,7 +199,7 @@ class PartReader(VideoReader):
     def frame_near(self, time: Fraction) -> tuple[Fraction, Tensor] | None:
         """A frame that can be decoded quickly, not far from so many seconds after the first, and its time."""
         items = self._seek(self._shift + time)
-        frame = None if items is None else self._first(items)[1]
+        frame = None if items is None else up_to_frame(items)[1]
         if frame is None:
             return None
         picture = self._convert(frame, None)

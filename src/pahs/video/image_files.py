@@ -88,9 +88,8 @@ def _by_pillow(data: bytes) -> VideoFrame:
 
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(data)) as image:
-            image.getexif().pop(
-                0x0112, None
-            )  # Pillow would turn the samples; the result keeps the tag instead
+            # Pillow would turn the samples; the result keeps the tag instead.
+            image.getexif().pop(0x0112, None)
             picture = np.asarray(image.convert("L" if image.mode in ("1", "L") else "RGB"))
     except Exception as error:
         raise ValueError(str(error)) from None

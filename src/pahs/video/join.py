@@ -3,6 +3,7 @@ source by the code that writes a result in one go."""
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -57,18 +58,10 @@ def join(
 
 def _write(reader: VideoReader, output: OutputFile, pictures: Iterator[Packet[Stream]]) -> None:
     """Mux pictures and the packets of other streams by their decoding times."""
-    waiting = next(pictures, None)
-    for item in reader.items():
-        if isinstance(item, Frame):
-            continue
-        time = _time(item)
-        while waiting is not None and _time(waiting) <= time:
-            output.encoded(waiting)
-            waiting = next(pictures, None)
-        output.copy(item)
-    while waiting is not None:
-        output.encoded(waiting)
-        waiting = next(pictures, None)
+    mine = ((output.encoded, packet) for packet in pictures)
+    others = ((output.copy, item) for item in reader.items() if not isinstance(item, Frame))
+    for take, packet in heapq.merge(mine, others, key=lambda pair: _time(pair[1])):
+        take(packet)
 
 
 def _time(packet: Packet[Stream]) -> Fraction:

@@ -195,7 +195,7 @@ class OutputFile:
         info, container = self.info, self.container.format.name
         encoder = choose_encoder(info, container, options)
         self.warnings += encoder.notes
-        self.encoder, self.layout = encoder.name, encoder.layout
+        self.encoder, self.layout = encoder.name, encoder.layout  # FFmpeg's names of both
         stream = cast(
             "VideoStream", self.container.add_stream(encoder.name, rate=info.rate, options=encoder.settings)
         )

@@ -41,8 +41,6 @@ class VideoReader(FrameSource):
     """
 
     def __init__(self, path: Path | str, deinterlace: bool = False) -> None:
-        import av
-
         self.path = Path(path)
         self._deinterlace = deinterlace
         self.warnings: list[str] = []
@@ -56,14 +54,11 @@ class VideoReader(FrameSource):
             self._expected_end = _expected_end(self.container, self.stream)
             self._timeline = Timeline(self.container, self.stream)
             # Only a frame knows its colours and rotation for sure; what comes up to the first one is kept for `items`.
-            rest, ahead = self._decode(), []
-            for item in rest:
-                ahead.append(item)
-                if isinstance(item, av.VideoFrame):
-                    self.info = self._describe(item)
-                    break
-            else:
+            rest = self._decode()
+            ahead, first = up_to_frame(rest)
+            if first is None:
                 raise PahsError(f"{self.path}: no frame can be decoded; the file is damaged or incomplete")
+            self.info = self._describe(first)
         except BaseException:
             self.container.close()
             raise
@@ -224,6 +219,18 @@ def probe(path: Path | str) -> VideoInfo:
     """Facts about a video file, from its header and first frame."""
     with VideoReader(path) as reader:
         return reader.info
+
+
+def up_to_frame(items: Iterator[Any]) -> tuple[list[Any], Any]:
+    """The items up to the first frame, and this frame, or None."""
+    import av
+
+    taken = []
+    for item in items:
+        taken.append(item)
+        if isinstance(item, av.VideoFrame):
+            return taken, item
+    return taken, None
 
 
 def is_cover(stream: Stream) -> bool:

@@ -36,7 +36,7 @@ def try_first(dst: Path, source: FrameSource, encode: EncodeOptions | None = Non
     images = gives_images(source.info.path, dst, True if encode is not None and encode.images else None)
     if images or not isinstance(source, VideoReader):
         return ()
-    return try_output(source, dst, encode).losses
+    return try_output(source, dst, encode)[1]
 
 
 def _open(dst: Path, source: FrameSource, info: VideoInfo, encode: EncodeOptions) -> FrameSink:

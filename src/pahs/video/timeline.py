@@ -80,8 +80,7 @@ class Timeline:
 
 def _below_zero(container: InputContainer, video: VideoStream) -> Fraction:
     if "mp4" in container.format.name or (video.start_time or 0) >= 0:
-        return Fraction(
-            0
-        )  # MP4's edit lists say what is shown; a little sound below zero is an encoder's run-in
+        # MP4's edit lists say what is shown; a little sound below zero is an encoder's run-in.
+        return Fraction(0)
     streams = [s for s in container.streams if s.type in ("audio", "video")]
     return -min((s.start_time or 0) * (s.time_base or Fraction(0)) for s in streams)

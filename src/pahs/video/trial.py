@@ -7,7 +7,7 @@ drops without a word is said.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from pahs.errors import PahsError
 from pahs.video.copies import STALE_TAGS, clone
 from pahs.video.frames import UNSPECIFIED, Frame, VideoInfo
 from pahs.video.opening import open_video
+from pahs.video.output import OutputFile
 from pahs.video.reader import VideoReader
 from pahs.video.writer import VideoWriter
 
@@ -33,26 +34,14 @@ _NAMES = ("language", "title")
 _TECHNICAL = {"handler_name", "vendor_id", "language", "timecode", "creation_time", "filename", "mimetype"}
 
 
-@dataclass(frozen=True)
-class Trial:
-    """What became of the first moments."""
+def try_output(
+    source: VideoReader, path: Path, options: EncodeOptions | None
+) -> tuple[OutputFile, tuple[str, ...]]:
+    """Write the start of the source to a trial file as the job will, or refuse.
 
-    encoder: str
-    """FFmpeg's name of it."""
-    layout: str
-    """FFmpeg's name of the layout in which samples are stored."""
-    kept: frozenset[int]
-    """Which streams of the source are kept besides the pictures, by their number there."""
-    changed: frozenset[int]
-    """Those of them that are stored in another way."""
-    warnings: tuple[str, ...]
-    """What the job will say too."""
-    losses: tuple[str, ...]
-    """What the container drops without a word, each in one line."""
-
-
-def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -> Trial:
-    """Write the start of the source to a trial file as the job will, or refuse."""
+    Returns the output, which tells what the job will write, and what the container drops without a word, each in one
+    line. The trial file is gone.
+    """
     options = replace(options or EncodeOptions(), preset="ultrafast")
     writer = VideoWriter(path, source.info, options, source)
     output = writer.output
@@ -65,9 +54,7 @@ def try_output(source: VideoReader, path: Path, options: EncodeOptions | None) -
                 output.encode(output.picture(item))
                 frames += 1
         output.finish()
-        losses = _read_back(writer.partial.path, path, source, output.kept)
-        warnings = tuple(output.warnings)
-        return Trial(output.encoder, output.layout, output.kept, output.changed, warnings, tuple(losses))
+        return output, tuple(_read_back(writer.partial.path, path, source, output.kept))
     finally:
         writer.abort()
 
