@@ -15,6 +15,7 @@ pahs bench --training-step recipes/debug.toml a step of training: pahs.benchmark
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from pahs.benchmarks import backends, compare, expected, fleet_report, scaling, workers, zoo
@@ -74,7 +75,7 @@ def measure(task: Task, config: BenchConfig, names: tuple[str, ...]) -> tuple[st
         with open_video(task.file, clip, config, say) as video:
             if video is not None and task.backends:
                 compared = backends.compare(names[0], config, video, task.data, say)
-                return backends.markdown(compared), backends.numbers(compared)
+                return backends.markdown(compared), asdict(compared)
             if video is not None and not task.reference:
                 return file_report(names[0], video, config, say)
             comparison = compare.compare(names[0], config, video, say)
@@ -94,7 +95,7 @@ def simulated(task: Task, options: FleetOptions, model: str) -> tuple[str, dict[
         if task.plot is not None:
             raise PahsError("--plot: real runs are a table only; leave out --workers, or --plot")
         runs = workers.compare(model, options, say)
-        return workers.markdown(runs), workers.numbers(runs)
+        return workers.markdown(runs), asdict(runs)
     if task.plot is not None:
         require_matplotlib()
     result = fleet_report.report(model, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pahs.backends.choose import LARGEST_LOSS, choices
@@ -62,7 +62,8 @@ def compare(model: str, config: BenchConfig, video: Video, data: Path | None, sa
     if not has_weights(model):
         raise PahsError(f"--backends --model {model}: it has no weights, and int8 needs them; train it first")
     config = settle(replace(config, device="cpu"))
-    takes = [] if data is None else _takes(data)
+    shots = () if data is None else open_dataset(data, "auto", "test", "blur").sequences
+    takes = [Take.of(x, EvaluateOptions(), "bidirectional") for x in shots]
     wanted = [("torch", "fp32"), *([("torch", config.precision)] if config.precision != "fp32" else [])]
     wanted += [(x.backend, x.precision) for x in choices() if x.precision is not None]
     rows: list[Row] = []
@@ -81,13 +82,6 @@ def compare(model: str, config: BenchConfig, video: Video, data: Path | None, sa
     return Comparison(model, tuple(rows), auto, conditions(config, what))
 
 
-def _takes(data: Path) -> list[Take]:
-    options = EvaluateOptions()
-    return [
-        Take.of(x, options, "bidirectional") for x in open_dataset(data, "auto", "test", "blur").sequences
-    ]
-
-
 def _psnr(network: Deblurrer, takes: list[Take]) -> float | None:
     if not takes:
         return None
@@ -102,12 +96,9 @@ def markdown(result: Comparison) -> str:
         "backend | precision | restore, alone (frames/s) | file to file (frames/s) | times PyTorch fp32 "
         "| PSNR (dB) | loss (dB)",
         (
-            (
-                *(row.backend, row.precision, f"{row.restore:.2f}", f"{row.file_to_file:.2f}"),
-                f"{row.file_to_file / first.file_to_file:.2f}",
-                shown(row.psnr),
-                shown(None if row.psnr is None or first.psnr is None else first.psnr - row.psnr),
-            )
+            f"{row.backend} | {row.precision} | {row.restore:.2f} | {row.file_to_file:.2f} | "
+            f"{row.file_to_file / first.file_to_file:.2f} | {shown(row.psnr)} | "
+            f"{shown(None if row.psnr is None or first.psnr is None else first.psnr - row.psnr)}"
             for row in result.rows
         ),
         text=2,
@@ -121,8 +112,3 @@ def markdown(result: Comparison) -> str:
         result.conditions,
     ]
     return "\n".join(lines)
-
-
-def numbers(result: Comparison) -> dict[str, object]:
-    """Everything, for JSON."""
-    return asdict(result)

@@ -268,52 +268,43 @@ def markdown(result: Comparison) -> str:
         "what | precision | frames timed | frames/s | times the reference | GFLOPs a frame "
         "| arithmetic limit (frames/s) | share of it | peak GiB | max difference | PSNR (dB)",
         (
-            (
-                *(row.name, row.precision, row.frames, f"{row.speed:.3f}", f"{result.ratio(row):.2f}"),
-                *(f"{row.flops / 1e9:.1f}", f"{row.floor:.2f}", f"{100 * row.speed / row.floor:.0f} %"),
-                *(gib(row.peak_bytes), shown(row.max_difference, ".1e"), shown(row.psnr, ".1f")),
-            )
+            f"{row.name} | {row.precision} | {row.frames} | {row.speed:.3f} | {result.ratio(row):.2f} | "
+            f"{row.flops / 1e9:.1f} | {row.floor:.2f} | {100 * row.speed / row.floor:.0f} % | "
+            f"{gib(row.peak_bytes)} | {shown(row.max_difference, '.1e')} | {shown(row.psnr, '.1f')}"
             for row in result.contenders
         ),
         text=2,
     )
     total = sum(stage.seconds for stage in result.stages)
-    rate = result.contenders[-1].matrix_rate
-    shares = (stage.flops / rate / stage.seconds if stage.flops else None for stage in result.stages)
-    lines += [
-        "",
-        *table(
-            f"stage of {result.contenders[-1].name} | ms a frame | share | GFLOPs a frame | share of the matrix rate",
-            (
-                (
-                    *(stage.name, f"{1000 * stage.seconds:.2f}", f"{100 * stage.seconds / total:.0f} %"),
-                    *(f"{stage.flops / 1e9:.1f}", f"{100 * share:.0f} %" if share else "-"),
-                )
-                for stage, share in zip(result.stages, shares, strict=True)
-            ),
-        ),
-    ]
+    last = result.contenders[-1]
+    shares = (
+        stage.flops / last.matrix_rate / stage.seconds if stage.flops else None for stage in result.stages
+    )
+    rows = (
+        f"{stage.name} | {1000 * stage.seconds:.2f} | {100 * stage.seconds / total:.0f} % | "
+        f"{stage.flops / 1e9:.1f} | {f'{100 * share:.0f} %' if share else '-'}"
+        for stage, share in zip(result.stages, shares, strict=True)
+    )
+    headings = f"stage of {last.name} | ms a frame | share | GFLOPs a frame | share of the matrix rate"
+    lines += ["", *table(headings, rows)]
     if result.file is not None:
         lines += ["", file_markdown(result.file)]
     reference = result.contenders[0]
+    rates = {row.precision: row.matrix_rate for row in result.contenders}
     lines += [
         "",
         result.conditions,
         f"{result.model}, {result.weights}, look-ahead {result.look_ahead}; a slow contender is timed on fewer "
         f"frames, the reference on {reference.frames}. Each is compared with the first row, over its first "
-        f"{FEW} frames; a lower precision with ours in fp32, over {result.contenders[-1].compared}. "
+        f"{FEW} frames; a lower precision with ours in fp32, over {last.compared}. "
         f"Our chunks see more of the future "
         f"than the reference's windows: that difference is not one of arithmetic. Matrix products run at "
-        + ", ".join(f"{1e-12 * rate:.3f} TFLOP/s in {name}" for name, rate in rates(result).items())
+        + ", ".join(f"{1e-12 * rate:.3f} TFLOP/s in {name}" for name, rate in rates.items())
         + ".",
     ]
     if reference.peak_bytes is None:
         lines.append(NO_MEMORY)
     return "\n".join(lines)
-
-
-def rates(result: Comparison) -> dict[str, float]:
-    return {row.precision: row.matrix_rate for row in result.contenders}
 
 
 def numbers(result: Comparison) -> dict[str, object]:

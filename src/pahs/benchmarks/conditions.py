@@ -20,7 +20,7 @@ from pahs.errors import PahsError
 from pahs.networks import PRESETS
 from pahs.runtime import weights
 from pahs.runtime.device import choose_device, device_name, limit_memory
-from pahs.runtime.precision import DTYPES, choose_dtype
+from pahs.runtime.precision import choose_dtype, name_of_dtype
 
 Say = Callable[[str], None]
 """Takes a line on how the measurement proceeds."""
@@ -34,8 +34,8 @@ def settle(config: BenchConfig) -> BenchConfig:
     dtype = choose_dtype(config.precision, device)
     if config.memory is not None:
         limit_memory(device, config.memory)
-    precision = next(key for key, value in DTYPES.items() if value == dtype)
-    return replace(config, device=cast(Device, device.type), precision=cast(Precision, precision))
+    precision = cast(Precision, name_of_dtype(dtype))
+    return replace(config, device=cast(Device, device.type), precision=precision)
 
 
 def check_model(name: str) -> None:

@@ -102,11 +102,8 @@ def markdown(names: tuple[str, ...], config: BenchConfig) -> str:
     columns = [expect(name, config.width, config.height) for name in names]
     heads = " | ".join(f"{name}, frames/s" for name in names)
     rows = (
-        (
-            card.name,
-            *(card.capability, f"{card.tflops:g}", f"{card.bandwidth:g}", str(card.memory)),
-            *(f"{column[place].speed:.1f}" for column in columns),
-        )
+        f"{card.name} | {card.capability} | {card.tflops:g} | {card.bandwidth:g} | {card.memory} | "
+        + " | ".join(f"{column[place].speed:.1f}" for column in columns)
         for place, card in enumerate(CARDS)
     )
     shares = " and ".join(f"{name} {100 * share_of_matrix_rate(name):.0f} %" for name in names)

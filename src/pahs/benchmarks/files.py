@@ -177,11 +177,8 @@ def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
 
 def file_markdown(rates: FileRates) -> str:
     width, height = rates.size
-    rows: list[tuple[object, ...]] = [
-        (f"{name}, alone", rates.held, f"{getattr(rates, name):.2f}")
-        for name in ("decode", "restore", "encode")
-    ]
-    rows.append(("file to file", rates.frames, f"{rates.file_to_file:.2f}"))
+    rows = [f"{x}, alone | {rates.held} | {getattr(rates, x):.2f}" for x in ("decode", "restore", "encode")]
+    rows.append(f"file to file | {rates.frames} | {rates.file_to_file:.2f}")
     share = 100 * rates.file_to_file / rates.slowest
     lines = table(f"{rates.name}, {width}x{height} | frames | frames/s", rows)
     return "\n".join([*lines, "", f"File to file runs at {share:.0f} % of the slowest single stage."])

@@ -89,12 +89,10 @@ def simulate(videos: Sequence[Video], fleet: Fleet) -> Outcome:
     left = [len(video.segments) for video in videos]
     clock, done, restored = fleet.start, 0.0, 0
     idle, driver_free = fleet.workers, fleet.start
-    timed: list[
-        tuple[float, int, int, int]
-    ] = []  # (time, order, video, frames): frames of 0 end a worker's turn
-    running: list[
-        tuple[float, int, int]
-    ] = []  # (position, order, video) where a unit ends, on a scale of frames
+    # (time, order, video, frames), where 0 frames end a worker's turn.
+    timed: list[tuple[float, int, int, int]] = []
+    # (position, order, video) where a unit ends, on a scale of frames.
+    running: list[tuple[float, int, int]] = []
     position, order = 0.0, 0
     while waiting or timed or running:
         while waiting and idle:
@@ -152,25 +150,18 @@ class Setting:
         moved = 2 * self.frame_bytes
         stages = {name: getattr(self.rates, name) for name in ("decode", "restore", "encode")}
         stages["network"] = self.network / moved
-        endless = float("inf")
-        return Fleet(
-            workers,
-            tuple(rate for name, rate in stages.items() if name != free),
-            storage=endless if free == "storage" else self.storage / moved,
-            start=0.0 if free == "start" else self.start,
-            overhead=0.0 if free == "overhead" else self.ends + self.segment,
-            driver=0.0 if free == "driver" else self.driver,
-            join=endless if free == "join" else self.join / moved,
-        )
+        shared = {"storage": self.storage / moved, "join": self.join / moved}
+        lost = {"start": self.start, "overhead": self.ends + self.segment, "driver": self.driver}
+        costs = {name: cost for name, cost in (shared | lost).items() if name != free}
+        return Fleet(workers, tuple(rate for name, rate in stages.items() if name != free), **costs)
 
 
 def bottleneck(videos: Sequence[Video], setting: Setting, workers: int) -> tuple[str, float]:
     """What would save most time if it cost nothing, and the share of the time that it would save."""
     seconds = simulate(videos, setting.fleet(workers)).seconds
-    saved = {
-        name: seconds - simulate(videos, setting.fleet(workers, name)).seconds for name in RESOURCES[:-1]
-    }
-    saved["split"] = seconds - even(videos, setting.fleet(workers))
+    least = {name: simulate(videos, setting.fleet(workers, name)).seconds for name in RESOURCES[:-1]}
+    least["split"] = even(videos, setting.fleet(workers))
+    saved = {name: seconds - x for name, x in least.items()}
     name = max(saved, key=lambda each: saved[each])
     return name, max(0.0, saved[name]) / seconds
 

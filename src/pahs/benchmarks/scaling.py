@@ -82,13 +82,9 @@ def markdown(result: Scaling) -> str:
     lines = table(
         "size | frames | frames/s | megapixels/s | peak GiB | peak bytes a pixel",
         (
-            (
-                *(f"{p.width}x{p.height}", p.frames, f"{p.speed:.3f}", f"{p.speed * p.megapixels:.2f}"),
-                *(
-                    gib(p.peak_bytes, ".3f"),
-                    f"{p.peak_bytes / (1e6 * p.megapixels):.0f}" if p.peak_bytes else "-",
-                ),
-            )
+            f"{p.width}x{p.height} | {p.frames} | {p.speed:.3f} | {p.speed * p.megapixels:.2f} | "
+            f"{gib(p.peak_bytes, '.3f')} | "
+            f"{f'{p.peak_bytes / (1e6 * p.megapixels):.0f}' if p.peak_bytes else '-'}"
             for p in result.sizes
         ),
     )
@@ -97,7 +93,7 @@ def markdown(result: Scaling) -> str:
         100 * (p.peak_bytes / shortest - 1) if p.peak_bytes and shortest else None for p in result.lengths
     )
     rows = (
-        (p.frames, f"{p.speed:.3f}", gib(p.peak_bytes, ".3f"), "-" if x is None else f"{x:+.1f} %")
+        f"{p.frames} | {p.speed:.3f} | {gib(p.peak_bytes, '.3f')} | {'-' if x is None else f'{x:+.1f} %'}"
         for p, x in zip(result.lengths, more, strict=True)
     )
     lines += ["", *table("length | frames/s | peak GiB | peak, against the shortest", rows, text=0)]

@@ -12,11 +12,11 @@ import os
 import queue
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -197,29 +197,16 @@ def work(
 
 
 def markdown(runs: Runs) -> str:
+    first = runs.rows[0]
     rows = (
-        (
-            *(x.workers, f"{x.measured:.2f}", f"{x.simulated:.2f}", f"{100 * x.difference:+.0f} %"),
-            *(f"{runs.frames / x.measured:.1f}", f"{runs.rows[0].measured / x.measured:.2f}"),
-        )
+        f"{x.workers} | {x.measured:.2f} | {x.simulated:.2f} | {100 * x.difference:+.0f} % | "
+        f"{runs.frames / x.measured:.1f} | {first.measured / x.measured:.2f}"
         for x in runs.rows
     )
-    lines = table(
-        f"workers | seconds | simulated | difference | frames/s | times the speed of {runs.rows[0].workers}",
-        rows,
-        text=0,
+    headings = f"workers | seconds | simulated | difference | frames/s | times the speed of {first.workers}"
+    about = (
+        f"{runs.clips} clips of {SIZE[0]}x{SIZE[1]}, {runs.frames} frames; {runs.model}; {runs.cores} cores, one "
+        f"thread a worker. One worker: {1000 * runs.per_clip:.1f} ms a clip and {1000 * runs.per_frame:.2f} ms a "
+        "frame."
     )
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{runs.clips} clips of {SIZE[0]}x{SIZE[1]}, {runs.frames} frames; {runs.model}; {runs.cores} cores, one "
-            f"thread a worker. One worker: {1000 * runs.per_clip:.1f} ms a clip and {1000 * runs.per_frame:.2f} ms a "
-            "frame.",
-        ]
-    )
-
-
-def numbers(runs: Runs) -> dict[str, Any]:
-    """Everything, for JSON."""
-    return asdict(runs)
+    return "\n".join([*table(headings, rows, text=0), "", about])

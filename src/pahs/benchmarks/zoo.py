@@ -173,12 +173,10 @@ def markdown(result: Zoo) -> str:
     lines = table(
         "model | family | parameters (M) | GFLOPs a frame | frames timed | frames/s | paper's frames/s | peak GiB",
         (
-            (
-                *(row.model, row.family or "-", shown(row.parameters and row.parameters / 1e6)),
-                *(shown(row.flops and row.flops / 1e9, ".1f"), row.frames or "-"),
-                row.error.replace("|", "/") if row.speed is None else f"{row.speed:.2f}",
-                *(shown(row.paper_speed), gib(row.peak_bytes)),
-            )
+            f"{row.model} | {row.family or '-'} | {shown(row.parameters and row.parameters / 1e6)} | "
+            f"{shown(row.flops and row.flops / 1e9, '.1f')} | {row.frames or '-'} | "
+            f"{row.error.replace('|', '/') if row.speed is None else f'{row.speed:.2f}'} | "
+            f"{shown(row.paper_speed)} | {gib(row.peak_bytes)}"
             for row in result.rows
         ),
         text=2,
