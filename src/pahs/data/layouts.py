@@ -12,7 +12,7 @@ Opening a dataset lists its folders and looks at the header of each picture; pix
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,11 @@ class Sequence:
 
     def read_sharp(self, index: int) -> Frame:
         return self._read(self.sharp[index])
+
+    def middles(self, paths: Iterable[Path], height: int, width: int) -> Frame:
+        """The middles of pictures: (number, height, width, 3)."""
+        top, left = (self.size[0] - height) // 2, (self.size[1] - width) // 2
+        return np.stack([self._read(path)[top : top + height, left : left + width] for path in paths])
 
     def _read(self, path: Path) -> Frame:
         frame = read_image(path)

@@ -131,10 +131,8 @@ def long_table(name: str, conditions: str, scores: Iterable[LongScore]) -> str:
         (x.film, x.frames, shown(x.backward, ".1f"), shown(x.forward, ".1f"), "pass" if x.passed else "FAIL")
         for x in scores
     )
-    return (
-        "\n".join([about, "", *table("film | frames | backward sweep | forward sweep | verdict", rows)])
-        + "\n"
-    )
+    lines = table("film | frames | backward sweep | forward sweep | verdict", rows)
+    return "\n".join([about, "", *lines]) + "\n"
 
 
 def write_long_json(path: Path, name: str, conditions: str, scores: Iterable[LongScore]) -> None:
@@ -177,9 +175,6 @@ def _there_and_back(data: PairedDataset, width: int, height: int) -> Tensor:
     rows, columns = sequence.size
     if rows < height or columns < width:
         raise PahsError(f"{data.root}: frames of {sequence.name} are smaller than {width}x{height}")
-    top, left = (rows - height) // 2, (columns - width) // 2
-    pictures = [
-        sequence.read_blurry(t)[top : top + height, left : left + width] for t in range(len(sequence))
-    ]
-    shot = torch.stack([torch.from_numpy(x.copy()).permute(2, 0, 1).float() / 255 for x in pictures])
+    pictures = sequence.middles(sequence.blurry, height, width)
+    shot = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous().float() / 255
     return torch.cat([shot, shot[1:-1].flip(0)])

@@ -118,18 +118,13 @@ def markdown_table(evaluation: Evaluation) -> str:
     rows.append(_row("**mean over all frames**", frames, evaluation.mean_over_frames))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["| " + " | ".join(_pad(row, widths)) + " |" for row in rows]
-    lines.insert(
-        1,
-        "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|",
-    )
+    rule = ("-" * (w + 1) + (":" if i else "-") for i, w in enumerate(widths))
+    lines.insert(1, f"|{'|'.join(rule)}|")
+    lines += ["", _colour_and_flicker(evaluation.mean_over_frames)]
     missing = len(evaluation.planned) - len(evaluation.sequences)
-    note = (
-        [f"\nUnfinished: {missing} of {len(evaluation.planned)} sequences are still to do."]
-        if missing
-        else []
-    )
-    noticed = _colour_and_flicker(evaluation.mean_over_frames)
-    return "\n".join([facts, "", f"Protocol: {evaluation.protocol}.", "", *lines, "", noticed, *note]) + "\n"
+    if missing:
+        lines.append(f"\nUnfinished: {missing} of {len(evaluation.planned)} sequences are still to do.")
+    return "\n".join([facts, "", f"Protocol: {evaluation.protocol}.", "", *lines]) + "\n"
 
 
 def _colour_and_flicker(mean: Means) -> str:

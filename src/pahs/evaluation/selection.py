@@ -112,14 +112,9 @@ def _clip(network: Deblurrer, sequence: Shots, frames: int) -> tuple[Tensor, Ten
     height, width = (min(x, SIZE) // multiple * multiple for x in sequence.size)
     if min(height, width) < max(multiple, network.contract.min_size):
         raise PahsError(f"{sequence.blurry[0].parent}: frames are smaller than the network takes")
-    top, left = (sequence.size[0] - height) // 2, (sequence.size[1] - width) // 2
-    rows, columns = slice(top, top + height), slice(left, left + width)
-    count = min(frames, len(sequence))
-    pairs = [
-        [read(t)[rows, columns] for t in range(count)] for read in (sequence.read_blurry, sequence.read_sharp)
-    ]
-    blurry, sharp = (torch.stack([torch.from_numpy(x.copy()) for x in pictures]) for pictures in pairs)
-    blurry, sharp = (x.permute(0, 3, 1, 2)[None].to(weight.device).float() / 255 for x in (blurry, sharp))
+    sides = (side[:frames] for side in (sequence.blurry, sequence.sharp))
+    clips = (torch.from_numpy(sequence.middles(side, height, width)).to(weight.device) for side in sides)
+    blurry, sharp = (clip.permute(0, 3, 1, 2)[None].float() / 255 for clip in clips)
     return blurry, sharp
 
 
@@ -189,15 +184,13 @@ def _by_function(clips: Sequence[tuple[Tensor, Tensor]]) -> Iterator[float]:
     """What the best function of a known number wins on clips that it was not found on."""
     for part in range(2):
         known, gradient = (torch.cat([x[i].flatten() for x in clips[part::2]]) for i in range(2))
-        limits = torch.quantile(
-            known[:: len(known) // 1_000_000 + 1], torch.linspace(0, 1, INTERVALS + 1)[1:-1].double()
-        )
+        some = known[:: len(known) // 1_000_000 + 1]
+        limits = torch.quantile(some, torch.linspace(0, 1, INTERVALS + 1)[1:-1].double())
         place = torch.bucketize(known, limits)
         counts = torch.bincount(place, minlength=INTERVALS)
         share = counts / len(known)
-        move = torch.zeros(INTERVALS, dtype=torch.float64).index_add_(0, place, gradient) / counts.clamp(
-            min=1
-        )
+        move = torch.zeros(INTERVALS, dtype=torch.float64).index_add_(0, place, gradient)
+        move /= counts.clamp(min=1)
         move -= (share * move).sum()
         spread = (share * move.square()).sum().sqrt()
         move = move * (DEVIATION / spread) if spread > 0 else move
@@ -219,10 +212,8 @@ def selection_table(name: str, conditions: str, scores: Sequence[SelectionScore]
         f"if S_Sel were moved by {DEVIATION:g}"
     )
     rows = (
-        (
-            *(x.module, f"{x.selected:.3f}", f"{x.deviation:.4f}", f"{x.score_deviation:.2f}"),
-            *(x.alike, x.by_score, x.by_largest, x.by_truth),
-        )
+        f"{x.module} | {x.selected:.3f} | {x.deviation:.4f} | {x.score_deviation:.2f} | "
+        f"{x.alike} | {x.by_score} | {x.by_largest} | {x.by_truth}"
         for x in scores
     )
     headings = "module | S_Sel | its deviation | its score's | alike | by score | by largest | by truth"

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -87,15 +86,11 @@ def validate(
         with autocast():
             output = restore(model, clip.blurry.to(device).float().div(255))
         outputs.append(to_levels(output).cpu())
-        psnrs = (sum(frame_psnrs(frames, clip.sharp)) for frames in (clip.blurry, outputs[-1]))
-        sums += torch.tensor([len(clip.blurry), *psnrs], dtype=torch.float64)
+        for number, frames in enumerate((clip.blurry, outputs[-1]), 1):
+            sums[number] += sum(capped(psnr(x, y)) for x, y in zip(frames, clip.sharp, strict=True))
+        sums[0] += len(clip.blurry)
     model.train(training)
     return sums, outputs
-
-
-def frame_psnrs(a: Tensor, b: Tensor) -> list[float]:
-    """In dB, as they count in a mean."""
-    return [capped(psnr(x, y)) for x, y in zip(a, b, strict=True)]
 
 
 def save_samples(
@@ -119,19 +114,13 @@ def _read_clips(dataset: PairedDataset, validation: ValidationSection, share: Sh
     chosen = [dataset.sequences[i * len(dataset.sequences) // count] for i in range(count)]
     found = []
     for sequence in chosen[share.rank :: share.world]:
-        length = min(validation.frames, len(sequence))
         height, width = sequence.size
         if size > min(height, width):
             raise PahsError(
                 f"validation.size = {size} is larger than the {width}x{height} frames of {sequence.name}"
             )
-        top, left = ((height - size) // 2, (width - size) // 2) if size else (0, 0)
-        window = np.s_[top : top + (size or height), left : left + (size or width)]
-        blurry, sharp = (
-            torch.from_numpy(np.stack([read(t)[window] for t in range(length)]))
-            .permute(0, 3, 1, 2)
-            .contiguous()
-            for read in (sequence.read_blurry, sequence.read_sharp)
-        )
+        sides = (side[: validation.frames] for side in (sequence.blurry, sequence.sharp))
+        clips = (sequence.middles(side, size or height, size or width) for side in sides)
+        blurry, sharp = (torch.from_numpy(clip).permute(0, 3, 1, 2).contiguous() for clip in clips)
         found.append(Clip(sequence.name, blurry, sharp))
     return found
