@@ -136,13 +136,34 @@ class Ahead:
         self.position, self.made = state, None
 
 
-class WithResets:
-    """Another source, whose batches say too when their clips' states are reset in the warm passes.
+class _WithDraws:
+    """Another source, to whose batches random numbers are added.
 
     Drawn on the device and apart from the step, which may be recorded: every replay sees new ones.
     """
 
     def __init__(self, source: Source, recipe: Recipe, share: Share, device: torch.device) -> None:
+        self.source, self.seed = source, recipe.data.seed
+        self.steps_per_epoch, self.material = source.steps_per_epoch, source.material
+        self.generator = torch.Generator(device)
+        self.mine = share.clips(recipe.train.batch)
+
+    def draw(self, stream: int, shape: tuple[int, ...]) -> Tensor:
+        self.generator.manual_seed(mixed_seed(self.seed, stream, self.source.state_dict()["step"]))
+        return torch.rand(shape, generator=self.generator, device=self.generator.device)
+
+    def state_dict(self) -> dict[str, int]:
+        return self.source.state_dict()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.source.load_state_dict(state)
+
+
+class WithResets(_WithDraws):
+    """Another source, whose batches say too when their clips' states are reset in the warm passes."""
+
+    def __init__(self, source: Source, recipe: Recipe, share: Share, device: torch.device) -> None:
+        super().__init__(source, recipe, share, device)
         with torch.device("meta"):
             directions = recipe.model.config.build().contract.directions
         wish, passes = recipe.states, recipe.states.warm_passes
@@ -151,45 +172,24 @@ class WithResets:
                 f"states.warm_passes is {passes}, but {recipe.model.preset} restores frames from a window and has "
                 "no state; set it to 0"
             )
-        self.source, self.seed = source, recipe.data.seed
-        self.steps_per_epoch, self.material = source.steps_per_epoch, source.material
-        self.generator = torch.Generator(device)
         self.shape = passes, directions, recipe.train.batch
-        self.mine = share.clips(recipe.train.batch)
         self.chance = torch.tensor([wish.reset] * (passes - 1) + [wish.counted_reset], device=device)
 
     def batch(self) -> Inputs:
-        self.generator.manual_seed(mixed_seed(self.seed, STATES, self.source.state_dict()["step"]))
-        drawn = torch.rand(self.shape, generator=self.generator, device=self.chance.device)
-        return *self.source.batch(), (drawn < self.chance[:, None, None])[..., self.mine]
-
-    def state_dict(self) -> dict[str, int]:
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.source.load_state_dict(state)
+        resets = self.draw(STATES, self.shape) < self.chance[:, None, None]
+        return *self.source.batch(), resets[..., self.mine]
 
 
-class WithPixels:
+class WithPixels(_WithDraws):
     """Another source, whose batches say too which pixels the loss takes at random: `hard-example`."""
 
     def __init__(self, source: Source, recipe: Recipe, share: Share, device: torch.device) -> None:
-        self.source, self.seed = source, recipe.data.seed
-        self.steps_per_epoch, self.material = source.steps_per_epoch, source.material
-        self.generator = torch.Generator(device)
+        super().__init__(source, recipe, share, device)
         self.shape = recipe.train.batch, recipe.data.frames, 1, recipe.data.size, recipe.data.size
-        self.mine = share.clips(recipe.train.batch)
 
     def batch(self) -> Inputs:
-        self.generator.manual_seed(mixed_seed(self.seed, PIXELS, self.source.state_dict()["step"]))
-        drawn = torch.rand(self.shape, generator=self.generator, device=self.generator.device)
+        drawn = self.draw(PIXELS, self.shape)
         return *self.source.batch(), drawn[self.mine] < RANDOM_SHARE
-
-    def state_dict(self) -> dict[str, int]:
-        return self.source.state_dict()
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.source.load_state_dict(state)
 
 
 @dataclass(frozen=True)
