@@ -12,9 +12,14 @@ from pahs.cli.many import Row, table
 from pahs.cli.options import (
     ENCODING,
     RUNNING,
+    DeinterlaceOption,
     DeviceOption,
+    LookAheadOption,
     ModelOption,
     PrecisionOption,
+    RecursiveOption,
+    SceneCutsOption,
+    StrengthOption,
     app,
     one_line,
     say,
@@ -34,10 +39,6 @@ InputsOption = Annotated[
 OutputOption = Annotated[
     str, Parameter(alias="-o", help="Folder for the results, or an address. Results that it has stay.")
 ]
-RecursiveOption = Annotated[
-    bool,
-    Parameter(alias="-r", negative="", help="Also what is in folders in folders; -o gets the same tree."),
-]
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,10 @@ class Restoring:
         ),
     ] = None
     model: ModelOption = "auto"
-    look_ahead: Annotated[
-        int | None,
-        Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
-    ] = None
-    scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True
-    strength: Annotated[float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")] = (
-        DeblurOptions.strength
-    )
-    deinterlace: Annotated[
-        bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
-    ] = False
+    look_ahead: LookAheadOption = None
+    scene_cuts: SceneCutsOption = True
+    strength: StrengthOption = DeblurOptions.strength
+    deinterlace: DeinterlaceOption = False
     device: DeviceOption = "auto"
     precision: PrecisionOption = "auto"
     chunk: Annotated[

@@ -57,6 +57,19 @@ MemoryOption = Annotated[
         help="GiB of memory to use at most, of the GPU or of the process; all by default.",
     ),
 ]
+LookAheadOption = Annotated[
+    int | None,
+    Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
+]
+SceneCutsOption = Annotated[bool, Parameter(help="Start afresh where the scene changes.")]
+StrengthOption = Annotated[float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")]
+DeinterlaceOption = Annotated[
+    bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
+]
+RecursiveOption = Annotated[
+    bool,
+    Parameter(alias="-r", negative="", help="Also what is in folders in folders; -o gets the same tree."),
+]
 StartOption = Annotated[str | None, Parameter(group=PART, help="Begin here: seconds, 1:30 or 0:01:30.5.")]
 EndOption = Annotated[str | None, Parameter(group=PART, help="End here.")]
 PreviewOption = Annotated[

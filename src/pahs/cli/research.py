@@ -8,14 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from pahs.benchmarks.options import BenchConfig, FleetOptions, Task
-from pahs.cli.options import (
-    FLEET,
-    DeviceOption,
-    JsonOption,
-    ModelOption,
-    SetOption,
-    app,
-)
+from pahs.cli.options import FLEET, DeviceOption, JsonOption, ModelOption, SetOption, app
 from pahs.evaluation.options import EvaluateOptions, EvaluateTask
 
 

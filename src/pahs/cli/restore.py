@@ -15,13 +15,18 @@ from pahs.cli.options import (
     ENCODING,
     RUNNING,
     BackendOption,
+    DeinterlaceOption,
     DeviceOption,
     EndOption,
+    LookAheadOption,
     MemoryOption,
     ModelOption,
     PrecisionOption,
     PreviewOption,
+    RecursiveOption,
+    SceneCutsOption,
     StartOption,
+    StrengthOption,
     app,
     one_line,
     say,
@@ -46,30 +51,20 @@ def deblur(
         ),
     ] = None,
     model: ModelOption = "auto",
-    look_ahead: Annotated[
-        int | None,
-        Parameter(help="Future frames that each frame is restored from at least.", show_default="19"),
-    ] = None,
-    scene_cuts: Annotated[bool, Parameter(help="Start afresh where the scene changes.")] = True,
+    look_ahead: LookAheadOption = None,
+    scene_cuts: SceneCutsOption = True,
     start: StartOption = None,
     end: EndOption = None,
     preview: PreviewOption = None,
-    strength: Annotated[
-        float, Parameter(help="Share of the change that is made: 0 (the input) to 1.")
-    ] = DeblurOptions.strength,
-    deinterlace: Annotated[
-        bool, Parameter(negative="", help="Make whole pictures of interlaced ones first.")
-    ] = False,
+    strength: StrengthOption = DeblurOptions.strength,
+    deinterlace: DeinterlaceOption = False,
     compare: Annotated[
         Compare, Parameter(help="Also write a comparison: both pictures side by side, or half of each.")
     ] = DeblurOptions.compare,
     fps: Annotated[
         float | None, Parameter(help="Make a video of a folder of images, with so many frames per second.")
     ] = None,
-    recursive: Annotated[
-        bool,
-        Parameter(alias="-r", negative="", help="Also what is in folders in folders; -o gets the same tree."),
-    ] = False,
+    recursive: RecursiveOption = False,
     skip_existing: Annotated[
         bool, Parameter(negative="", help="Leave out inputs that have their output: continues a folder.")
     ] = False,
