@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -131,11 +132,7 @@ def _write(config: Any, where: str, lines: list[str]) -> None:
 
 
 def _literal(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, tuple):
-        return f"[{', '.join(_literal(item) for item in value)}]"
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return repr(value)
+        return f"[{', '.join(map(_literal, value))}]"
+    # TOML writes texts and truths as JSON does, but not infinity.
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)
