@@ -113,12 +113,18 @@ def limited() -> bool:
 
 def process_memory(field: str) -> int:
     """A number of bytes that Linux tells about this process, such as VmSize."""
+    value = told_by_linux("self/status", field)
+    return 1024 * int(value.split()[0]) if value else 0
+
+
+def told_by_linux(file: str, field: str) -> str:
+    """A field of a file in /proc, the first of its name, or nothing."""
     with suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        for line in Path("/proc", file).read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
-            if name == field:
-                return 1024 * int(value.split()[0])
-    return 0
+            if name.strip() == field:
+                return value.strip()
+    return ""
 
 
 class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 
 import torch
 
-from pahs.engine.plan import process_memory
+from pahs.engine.plan import process_memory, told_by_linux
 from pahs.errors import PahsError
 
 GPUS: dict[str, Callable[[], bool]] = {
@@ -42,17 +41,7 @@ def runs_our_kernels(device: torch.device) -> bool:
 
 def cpu_name() -> str:
     """The processor's own name where the system tells it, else its architecture."""
-    return cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def cpuinfo(field: str) -> str:
-    """What Linux says of the first processor, or nothing."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == field:
-                return value.strip()
-    return ""
+    return told_by_linux("cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def device_name(device: torch.device) -> str:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import torch
 
+from pahs.engine.plan import told_by_linux
 from pahs.errors import PahsError
 from pahs.files import cache_folder, write_json
-from pahs.runtime.device import cpu_name, cpuinfo, device_name, runs_our_kernels
+from pahs.runtime.device import cpu_name, device_name, runs_our_kernels
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -99,5 +100,6 @@ def _memory() -> Path:
 
 def _this_cpu() -> str:
     # Machines that share a home may have processors of the same name with different abilities.
-    abilities = zlib.crc32((cpuinfo("flags") or cpuinfo("Features")).encode())
+    flags = told_by_linux("cpuinfo", "flags") or told_by_linux("cpuinfo", "Features")
+    abilities = zlib.crc32(flags.encode())
     return f"{cpu_name()} {abilities:08x}, {torch.get_num_threads()} threads, torch {torch.__version__}"
