@@ -55,16 +55,13 @@ class Refiner(nn.Module):
         self.asks_frame = config.attention != "none" and config.query == "frame"
         # M_P is one block for both features, so a network whose f_L is wider or narrower than its f_B adapts it.
         self.match = nn.Conv2d(latent, feature, 1) if self.reads_past and latent != feature else nn.Identity()
-        self.pprnn = (
-            PPRNN(feature, hidden, config.ping_pongs, config.inputs, config.order)
-            if config.uses_pprnn
-            else None
-        )
-        self.snla = (
-            SNLA(feature, hidden, config.attention == "selective", config.query, config.filter_width)
-            if config.attention != "none"
-            else None
-        )
+        self.pprnn: PPRNN | None = None
+        if config.uses_pprnn:
+            self.pprnn = PPRNN(feature, hidden, config.ping_pongs, config.inputs, config.order)
+        self.snla: SNLA | None = None
+        if config.attention != "none":
+            selective = config.attention == "selective"
+            self.snla = SNLA(feature, hidden, selective, config.query, config.filter_width)
 
     def read(self, f_B: Tensor) -> Tensors:
         """Everything that depends on f_B alone: nothing, PPRNN's reading, SNLA's query, or both."""

@@ -12,6 +12,7 @@ the average of a row of q k^T over the keys is q . mean(k). Both are exact, and 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -52,17 +53,11 @@ class SNLA(nn.Module):
         self.to_query = Conv(feature if query == "frame" else hidden, hidden, STRIDE, STRIDE)
         self.to_key = Conv(hidden, hidden, STRIDE, STRIDE)
         self.to_value = Conv(hidden, hidden, STRIDE, STRIDE)
-        self.filter = (
-            nn.Sequential(
-                nn.Linear(1, filter_width),
-                nn.ReLU(),
-                nn.Linear(filter_width, filter_width),
-                nn.ReLU(),
-                nn.Linear(filter_width, 1),
-            )
-            if selective
-            else None
-        )
+        self.filter: nn.Sequential | None = None
+        if selective:
+            widths = (1, filter_width, filter_width, 1)
+            first, second, last = (nn.Linear(*pair) for pair in pairwise(widths))
+            self.filter = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
         self.enlarge = nn.Sequential(double(hidden, hidden), double(hidden, hidden))
         self.merge = Conv(2 * hidden, hidden, 1)
 
