@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import product
@@ -115,36 +115,32 @@ _thread = _Thread()
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def _inside(**state: object) -> Iterator[None]:
+    """This thread's state is changed inside, and then as it was."""
+    before = {name: getattr(_thread, name) for name in state}
+    vars(_thread).update(state)
+    try:
+        yield
+    finally:
+        vars(_thread).update(before)
+
+
+def recording() -> AbstractContextManager[None]:
     """Inside, this thread's launches are recorded by a CUDA graph."""
-    before, _thread.recording = _thread.recording, True
-    try:
-        yield
-    finally:
-        _thread.recording = before
+    return _inside(recording=True)
 
 
-@contextmanager
-def band(rows: int, height: int) -> Iterator[None]:
+def band(rows: int, height: int) -> AbstractContextManager[None]:
     """Inside, the tensors of this thread show `rows` rows of a frame that has `height`."""
-    before, _thread.band = _thread.band, (rows, height)
-    try:
-        yield
-    finally:
-        _thread.band = before
+    return _inside(band=(rows, height))
 
 
-@contextmanager
-def as_on(capability: Capability) -> Iterator[None]:
+def as_on(capability: Capability) -> AbstractContextManager[None]:
     """Inside, this thread chooses the kernels that it would choose on a GPU of that capability.
 
     Steps of a network that were recorded before keep their kernels.
     """
-    before, _thread.capability = _thread.capability, capability
-    try:
-        yield
-    finally:
-        _thread.capability = before
+    return _inside(capability=capability)
 
 
 def fused(x: Tensor, weight: Tensor) -> Libraries | None:
