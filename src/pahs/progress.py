@@ -148,16 +148,11 @@ def _logged(label: str, unit: str, advance: Advance) -> Iterator[None]:
 
 def describe(progress: Progress, unit: str, seconds: float) -> str:
     """One line: stage, count, rate, time left."""
-    parts = [progress.stage] if progress.stage else []
-    if not progress.done:
-        parts += [f"{progress.read} {unit} read"] if progress.read else []
-        parts += [progress.note] if progress.note else []
-        return ", ".join(parts) or "starting"
-    parts.append(f"{progress.done} of {progress.expected or '?'} {unit}")
-    rate = progress.done / seconds
-    parts.append(f"{rate:.2f} {unit}/s")
-    if progress.expected and progress.expected >= progress.done:
-        left = timedelta(seconds=round((progress.expected - progress.done) / rate))
-        parts.append(f"{left} left")
-    parts += [progress.note] if progress.note else []
-    return ", ".join(parts)
+    parts = [f"{progress.read} {unit} read"] if progress.read else []
+    if progress.done:
+        rate = progress.done / seconds
+        parts = [f"{progress.done} of {progress.expected or '?'} {unit}", f"{rate:.2f} {unit}/s"]
+        if progress.expected and progress.expected >= progress.done:
+            left = timedelta(seconds=round((progress.expected - progress.done) / rate))
+            parts.append(f"{left} left")
+    return ", ".join(filter(None, (progress.stage, *parts, progress.note))) or "starting"

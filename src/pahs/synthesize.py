@@ -155,8 +155,11 @@ class _Dataset:
             self.advance()
 
     def add_video(self, name: str, path: Path) -> None:
+        from pahs.video import probe
+
         frames, video = self.config.frames, self.video
-        rate, pictures = _open_frames(path, video.short_side, self.folder_rate)
+        rate = (self.folder_rate or 0.0) if path.is_dir() else float(probe(path).rate)
+        pictures = open_frames(path, video.short_side)
         found = False
         for index, span in enumerate(_spans(pictures, video.frames_needed(frames, rate))):
             target = self._path(f"{name}_{index:03d}", index)
@@ -222,16 +225,6 @@ def _spans(frames: Iterator[Tensor], length: int) -> Iterator[list[Tensor]]:
     """Stretches of `length` frames one after the other; a shorter rest counts from half of that."""
     spans = iter(lambda: list(islice(frames, length)), [])
     return (span for span in spans if len(span) > length // 2)
-
-
-def _open_frames(path: Path, short_side: int, folder_rate: float | None) -> tuple[float, Iterator[Tensor]]:
-    """Frames per second and the frames, (3, H, W) uint8, of a video file or a folder of numbered images."""
-    if path.is_dir():
-        return folder_rate or 0.0, open_frames(path, short_side)
-
-    from pahs.video import probe
-
-    return float(probe(path).rate), open_frames(path, short_side)
 
 
 def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[list[Path], list[Path]]:

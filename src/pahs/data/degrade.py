@@ -61,9 +61,8 @@ def compress(frames: Tensor, quality: Tensor) -> Tensor:
     chroma = torch.stack([(b - luma) / 1.772, (r - luma) / 1.402], 1)
     chroma = F.avg_pool2d(chroma, 2)
 
-    factor = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp_min(1e-3)[
-        :, None, None, None, None
-    ]
+    factor = torch.where(quality < 50, 50 / quality, 2 - quality / 50).clamp_min(1e-3)
+    factor = factor[:, None, None, None, None]
     coded = _quantise((luma - 0.5)[:, None], LUMA_STEPS, factor)[:, 0] + 0.5
     colour = _quantise(chroma, CHROMA_STEPS, factor)
     cb, cr = F.interpolate(colour, scale_factor=2, mode="bilinear", align_corners=False).unbind(1)

@@ -66,7 +66,9 @@ class PhotoPool:
         count = 1 + max(0, round(math.log(smallest_scale) / math.log(LEVEL_RATIO)))
         scales = [LEVEL_RATIO**level for level in range(count)]
         with ThreadPoolExecutor(WORKERS) as threads:
-            levels = [list(threads.map(lambda p, s=scale: _shrunk(p, s), photos)) for scale in scales]
+            levels = [
+                list(threads.map(lambda p, s=scale: np.array(_shrunk(p, s)), photos)) for scale in scales
+            ]
         sizes = np.array([[picture.shape[:2] for picture in level] for level in levels], np.int64)
         ends = sizes.prod(-1).ravel().cumsum()
         pixels = torch.empty((int(ends[-1]), 3), dtype=torch.uint8, device=device)
@@ -165,15 +167,10 @@ def _read(file: Path, short_side: int, long_side: int) -> Image.Image | None:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         log.warning("skipped %s: not a readable image (%s)", file, error)
         return None
-    scale = min(1.0, short_side / min(photo.size), long_side / max(photo.size))
-    if scale < 1:
-        size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
-        photo = photo.resize(size, Image.Resampling.BICUBIC)
-    return photo
+    return _shrunk(photo, min(1.0, short_side / min(photo.size), long_side / max(photo.size)))
 
 
-def _shrunk(photo: Image.Image, scale: float) -> np.ndarray[tuple[int, int, int], np.dtype[np.uint8]]:
+def _shrunk(photo: Image.Image, scale: float) -> Image.Image:
     size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
     # Pillow widens the kernel by the factor of reduction: no aliasing.
-    resized = photo if size == photo.size else photo.resize(size, Image.Resampling.BICUBIC)
-    return np.array(resized, np.uint8)
+    return photo if size == photo.size else photo.resize(size, Image.Resampling.BICUBIC)

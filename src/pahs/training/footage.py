@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -31,7 +30,9 @@ def open_footage(config: FootageConfig, device: torch.device, say: Callable[[str
         )
     pool: list[Take] = []
     for number, video in enumerate(videos, 1):
-        frames = _middle(list(open_frames(video, config.short_side)), each)
+        frames = list(open_frames(video, config.short_side))
+        start = max(0, len(frames) - each) // 2
+        frames = frames[start : start + each]
         found = takes(frames, config, device)
         pool += found
         kept = sum(take.frames for take in found)
@@ -59,11 +60,6 @@ def open_frames(path: Path, short_side: int) -> Iterator[Tensor]:
     with VideoReader(path) as reader:
         for frame in reader:
             yield _fit(to_rgb(frame.planes, reader.info.pixels), short_side)
-
-
-def _middle(frames: list[Tensor], count: int) -> list[Tensor]:
-    start = max(0, len(frames) - count) // 2
-    return list(islice(frames, start, start + count))
 
 
 def _fit(frame: Tensor, short_side: int) -> Tensor:

@@ -49,9 +49,8 @@ def problem(errors: list[str | None], facts: list[Facts]) -> str | None:
     """The first thing that keeps processes from training together; None: nothing does."""
     for rank, line in enumerate(errors):
         if line is not None:
-            return (
-                line if all(other == line for other in errors) else f"process {rank} of {len(errors)}: {line}"
-            )
+            alike = all(other == line for other in errors)
+            return line if alike else f"process {rank} of {len(errors)}: {line}"
     for rank, found in enumerate(facts):
         for name, value in facts[0].items():
             if found.get(name) != value:

@@ -29,10 +29,7 @@ def obstacle(narrow: PAHSConfig, wide: PAHSConfig) -> str:
         return "it has two extractors, the recipe's network has one"
     # These may differ.
     alike = replace(
-        narrow,
-        width=wide.width,
-        shared_extractor=wide.shared_extractor,
-        look_ahead=wide.look_ahead,
+        narrow, width=wide.width, shared_extractor=wide.shared_extractor, look_ahead=wide.look_ahead
     )
     theirs, ours = ({**asdict(x), **asdict(x.refine)} for x in (alike, wide))
     for name in theirs:
@@ -76,9 +73,8 @@ def copies(narrow: int, wide: int) -> Tensor:
 
 def shares(outputs: int, inputs: Tensor, generator: torch.Generator) -> Tensor:
     """(outputs, len(inputs)): the part of its weight that an output gives each copy; those of one channel sum to 1."""
-    parts = LEAST + (MOST - LEAST) * torch.rand(
-        outputs, len(inputs), generator=generator, dtype=torch.float64
-    )
+    drawn = torch.rand(outputs, len(inputs), generator=generator, dtype=torch.float64)
+    parts = LEAST + (MOST - LEAST) * drawn
     sums = torch.zeros(outputs, int(inputs.max()) + 1, dtype=torch.float64).index_add_(1, inputs, parts)
     return parts / sums[:, inputs]
 
