@@ -42,11 +42,6 @@ def conv(layer: nn.Conv2d, x: Tensor) -> Tensor:
     return _of_layer(layer, x)
 
 
-def conv_relu(layer: nn.Conv2d, x: Tensor) -> Tensor:
-    """relu(layer(x))"""
-    return _of_layer(layer, x, relu=True)
-
-
 def conv_add(layer: nn.Conv2d, x: Tensor, residual: Tensor) -> Tensor:
     """residual + layer(x)"""
     return _of_layer(layer, x, residual)
@@ -56,7 +51,7 @@ def residual_block(first: nn.Conv2d, second: nn.Conv2d, x: Tensor) -> Tensor:
     """x + second(relu(first(x)))"""
     if training.suits(x, first.weight):
         return training.residual_block(first, second, x)
-    return conv_add(second, conv_relu(first, x), x)
+    return conv_add(second, _of_layer(first, x, relu=True), x)
 
 
 def trains_ping_pong(h: Tensor, weight: Tensor) -> bool:

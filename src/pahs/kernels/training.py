@@ -11,7 +11,7 @@ formulas are tested in float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -141,40 +141,36 @@ def _new(like: Tensor) -> Tensor:
     return torch.empty_like(like, memory_format=torch.channels_last)
 
 
-residual_block_op = torch.library.custom_op(
-    "pahs::residual_block",
+def _registered(function: Callable[..., Any], fake: Callable[..., Any], schema: str) -> Any:
+    """An operator of PyTorch; `fake` gives tensors of the right shapes without values."""
+    operator = torch.library.custom_op(
+        f"pahs::{function.__name__[1:]}", function, mutates_args=(), schema=schema
+    )
+    operator.register_fake(fake)
+    return operator
+
+
+residual_block_op = _registered(
     _residual_block,
-    mutates_args=(),
-    schema="(Tensor x, Tensor first, Tensor first_bias, Tensor second, Tensor second_bias) -> (Tensor, Tensor)",
+    lambda x, *weights: (_new(x), _new(x)),
+    "(Tensor x, Tensor first, Tensor first_bias, Tensor second, Tensor second_bias) -> (Tensor, Tensor)",
 )
-residual_block_op.register_fake(lambda x, *weights: (_new(x), _new(x)))
-residual_block_back_op = torch.library.custom_op(
-    "pahs::residual_block_back",
+residual_block_back_op = _registered(
     _residual_block_back,
-    mutates_args=(),
-    schema="(Tensor gradient, Tensor middle, Tensor first, Tensor second) -> (Tensor, Tensor)",
+    lambda gradient, *others: (_new(gradient), _new(gradient)),
+    "(Tensor gradient, Tensor middle, Tensor first, Tensor second) -> (Tensor, Tensor)",
 )
-residual_block_back_op.register_fake(lambda gradient, *others: (_new(gradient), _new(gradient)))
-ping_pong_op = torch.library.custom_op(
-    "pahs::ping_pong",
+ping_pong_op = _registered(
     _ping_pong,
-    mutates_args=(),
-    schema="(Tensor h, Tensor[] reads, Tensor mix, Tensor first, Tensor first_bias, Tensor second, "
+    lambda h, *others: (_new(h), *(_stack(h, others[-1]) for _ in range(4))),
+    "(Tensor h, Tensor[] reads, Tensor mix, Tensor first, Tensor first_bias, Tensor second, "
     "Tensor second_bias, Tensor out, Tensor out_bias, int updates) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
 )
-ping_pong_op.register_fake(lambda h, *others: (_new(h), *(_stack(h, others[-1]) for _ in range(4))))
-ping_pong_back_op = torch.library.custom_op(
-    "pahs::ping_pong_back",
+ping_pong_back_op = _registered(
     _ping_pong_back,
-    mutates_args=(),
-    schema="(Tensor gradient, Tensor middles, Tensor mix, Tensor first, Tensor second, Tensor out) "
+    lambda gradient, middles, *weights: (_new(gradient), *(_stack(gradient, len(middles)) for _ in range(4))),
+    "(Tensor gradient, Tensor middles, Tensor mix, Tensor first, Tensor second, Tensor out) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor)",
-)
-ping_pong_back_op.register_fake(
-    lambda gradient, middles, *weights: (
-        _new(gradient),
-        *(_stack(gradient, len(middles)) for _ in range(4)),
-    )
 )
 
 
@@ -187,13 +183,7 @@ def _keep_block(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tens
 def _block_gradients(ctx: Any, gradient: Tensor, _: None) -> tuple[Tensor, ...]:
     x, middle, first, second = ctx.saved_tensors
     g_x, g_middle = residual_block_back_op(gradient, middle, _turned(first), _turned(second))
-    return (
-        g_x,
-        _of_weight(x, g_middle, first),
-        _of_bias(g_middle),
-        _of_weight(middle, gradient, second),
-        _of_bias(gradient),
-    )
+    return g_x, *_of_layer(x, g_middle, first), *_of_layer(middle, gradient, second)
 
 
 residual_block_op.register_autograd(_block_gradients, setup_context=_keep_block)
@@ -219,12 +209,9 @@ def _ping_pong_gradients(ctx: Any, gradient: Tensor, *_: None) -> tuple[Any, ...
         g_h,
         g_reads,
         _of_weight(h, g_p, mix),
-        _of_weight(p, g_a, first),
-        _of_bias(g_a),
-        _of_weight(a, g_r, second),
-        _of_bias(g_r),
-        _of_weight(r, g_o, out),
-        _of_bias(g_o),
+        *_of_layer(p, g_a, first),
+        *_of_layer(a, g_r, second),
+        *_of_layer(r, g_o, out),
         None,
     )
 
@@ -275,8 +262,9 @@ def _of_weight(x: Tensor, g_y: Tensor, weight: Tensor) -> Tensor:
     return y
 
 
-def _of_bias(g_y: Tensor) -> Tensor:
-    return g_y.sum((0, 2, 3))
+def _of_layer(x: Tensor, g_y: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of its weight and of its bias."""
+    return _of_weight(x, g_y, weight), g_y.sum((0, 2, 3))
 
 
 def _last(x: Tensor) -> Tensor:
