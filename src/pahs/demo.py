@@ -20,6 +20,7 @@ from pahs.data.street import film
 from pahs.deblur import DeblurOptions, deblur
 from pahs.errors import PahsError
 from pahs.evaluation.metrics import mean_psnr, psnr
+from pahs.files import os_errors
 from pahs.levels import to_pictures
 from pahs.progress import bar
 from pahs.video import VideoReader, to_rgb
@@ -58,12 +59,8 @@ def demo(
     if frames < 1:
         raise PahsError(f"--frames {frames}: it must be 1 or more")
     network = load(model, device, precision, backend=backend, quiet=quiet)
-    try:
+    with os_errors(f"{folder}: no folder can be made", "; choose another --output"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise PahsError(
-            f"{folder}: no folder can be made ({error.strerror}); choose another --output"
-        ) from None
     blurry, deblurred = folder / "blurry.mp4", folder / "deblurred.mp4"
     sharp = []
     with bar("filming a street", frames, quiet=quiet) as advance:
@@ -82,15 +79,10 @@ def demo(
     worst = min(range(len(sharp)), key=lambda t: psnr(before[t], sharp[t]))
     compare(before[worst], after[worst], sharp[worst]).save(comparison)
     write_video(side_by_side, (divided(a, b) for a, b in zip(before, after, strict=True)), RATE)
-    return DemoReport(
-        blurry,
-        deblurred,
-        comparison,
-        side_by_side,
-        mean_psnr(psnr(a, b) for a, b in zip(before, sharp, strict=True)),
-        mean_psnr(psnr(a, b) for a, b in zip(after, sharp, strict=True)),
-        report.frames / report.seconds,
+    blurred, restored = (
+        mean_psnr(psnr(a, b) for a, b in zip(frames, sharp, strict=True)) for frames in (before, after)
     )
+    return DemoReport(blurry, deblurred, comparison, side_by_side, blurred, restored, report.rate)
 
 
 def read_video(path: Path) -> Iterator[Levels]:

@@ -70,16 +70,11 @@ def report(model: str, options: FleetOptions) -> FleetReport:
     frames = max(1, round(options.clip_seconds * options.video_rate))
     clips = [Video((frames,), frames)] * options.clips
     hours = options.clips * frames / options.video_rate / 3600
-    folder = tuple(line(clips, frames, hours, setting, gpus) for gpus in options.gpus)
-    film = tuple(best_split(setting, options, gpus) for gpus in options.gpus)
-    name = f"{options.clips:,} clips of {options.clip_seconds:g} s"
-    return FleetReport(
-        model,
-        options,
-        setting,
-        Scenario(name, hours, folder),
-        Scenario(f"one film of {options.film_hours:g} h", options.film_hours, film),
-    )
+    lines = tuple(line(clips, frames, hours, setting, gpus) for gpus in options.gpus)
+    folder = Scenario(f"{options.clips:,} clips of {options.clip_seconds:g} s", hours, lines)
+    lines = tuple(best_split(setting, options, gpus) for gpus in options.gpus)
+    film = Scenario(f"one film of {options.film_hours:g} h", options.film_hours, lines)
+    return FleetReport(model, options, setting, folder, film)
 
 
 def setting_of(model: str, options: FleetOptions) -> Setting:
@@ -136,17 +131,9 @@ def best_split(setting: Setting, options: FleetOptions, gpus: int) -> Line:
 def line(videos: Sequence[Video], length: int, hours: float, setting: Setting, gpus: int) -> Line:
     outcome = simulate(videos, setting.fleet(gpus))
     name, saving = bottleneck(videos, setting, gpus)
-    return Line(
-        gpus,
-        sum(len(video.segments) for video in videos),
-        length,
-        outcome.seconds,
-        outcome.busy,
-        gpus * outcome.seconds / 3600 / hours,
-        hours * 3600 / outcome.seconds,
-        name,
-        saving,
-    )
+    units = sum(len(video.segments) for video in videos)
+    gpu_hours, speed = gpus * outcome.seconds / 3600 / hours, hours * 3600 / outcome.seconds
+    return Line(gpus, units, length, outcome.seconds, outcome.busy, gpu_hours, speed, name, saving)
 
 
 def markdown(result: FleetReport) -> str:
@@ -158,12 +145,9 @@ def markdown(result: FleetReport) -> str:
             f"GPU hours per hour of video{' | cost per hour of video' if price is not None else ''} | bottleneck"
         )
         rows = (
-            (
-                *(f"{x.gpus:,}", f"{x.units:,}", f"{x.length:,}", clock(x.seconds), f"{x.speed:,.1f}"),
-                *(f"{100 * x.busy:.0f} %", f"{x.gpu_hours:.3f}"),
-                *((f"{x.gpu_hours * price:.3f}",) if price is not None else ()),
-                f"{x.bottleneck} ({100 * x.saving:.0f} %)",
-            )
+            f"{x.gpus:,} | {x.units:,} | {x.length:,} | {clock(x.seconds)} | {x.speed:,.1f} | "
+            f"{100 * x.busy:.0f} % | {x.gpu_hours:.3f} | "
+            f"{'' if price is None else f'{x.gpu_hours * price:.3f} | '}{x.bottleneck} ({100 * x.saving:.0f} %)"
             for x in scenario.lines
         )
         lines += [*table(headings, rows, words="bottleneck"), ""]

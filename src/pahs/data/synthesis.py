@@ -105,13 +105,9 @@ class PhotoSource:
         scale = between_logs(layer.scale, c.scale)
         level = (scale.log() / math.log(LEVEL_RATIO)).round().long().clamp(0, len(self.pool.scales) - 1)
         pitch = self.pool.scales[level] / scale
-        matrices = homographies(
-            self._poses(times, layer, clip.still),
-            pitch * OVERSAMPLING,
-            _slants(layer.tilt, layer.tilt_angle, c.tilt),
-            H,
-            W,
-        )
+        poses = self._poses(times, layer, clip.still)
+        slants = _slants(layer.tilt, layer.tilt_angle, c.tilt)
+        matrices = homographies(poses, pitch * OVERSAMPLING, slants, H, W)
 
         response = draw_response(c, B, self.generator)
         gamma = response.gamma
@@ -139,24 +135,14 @@ class PhotoSource:
         speed = torch.cat(
             [between_logs(layer.speed[:, :1], c.speed), between_logs(layer.speed[:, 1:], c.object_speed)], 1
         )
-        others = torch.stack(
-            [
-                layer.rotation.square() * c.rotation,
-                layer.zoom.square() * c.zoom,
-                layer.perspective * c.perspective,
-            ],
-            -1,
-        )
+        rotation, zoom = layer.rotation.square() * c.rotation, layer.zoom.square() * c.zoom
+        others = torch.stack([rotation, zoom, layer.perspective * c.perspective], -1)
         slow = (1 - 0.95 * (still < c.still_share))[:, None, None]
         rates = torch.cat([speed[..., None], others], -1) * slow
-        own = paths(
-            times,
-            rates,
-            between(layer.shake, c.shake),
-            between_logs(self._uniform(B, layers, WAVES), c.frequency),
-            torch.randn(B, layers, AXES, 1 + WAVES, generator=self.generator, device=times.device),
-            self._uniform(B, layers, AXES, WAVES),
-        )
+        frequency = between_logs(self._uniform(B, layers, WAVES), c.frequency)
+        normal = torch.randn(B, layers, AXES, 1 + WAVES, generator=self.generator, device=times.device)
+        phase = self._uniform(B, layers, AXES, WAVES)
+        own = paths(times, rates, between(layer.shake, c.shake), frequency, normal, phase)
         camera, objects = own[:, :1], own[:, 1:]
         parallax = between(layer.parallax[:, 1:], c.parallax) * (layer.followed[:, 1:] >= c.followed_share)
         start = torch.stack([layer.start_right, layer.start_down], -1)[:, 1:] - 0.5
@@ -210,13 +196,9 @@ class PhotoSource:
         c = self.config
         B, L = pitch.shape
         radius = between_logs(self._uniform(B * L), c.object_size) * max(c.height, c.width)
-        opacity = outlines(
-            self._uniform(B * L, OUTLINE_DRAWS),
-            torch.randn(B * L, 1, TEAR, TEAR, generator=self.generator, device=pitch.device),
-            (reach, reach),
-            1 / pitch.flatten(),
-            radius,
-        )
+        draws = self._uniform(B * L, OUTLINE_DRAWS)
+        tear = torch.randn(B * L, 1, TEAR, TEAR, generator=self.generator, device=pitch.device)
+        opacity = outlines(draws, tear, (reach, reach), 1 / pitch.flatten(), radius)
         opacity = F.interpolate(opacity, scale_factor=OVERSAMPLING, mode="bilinear", align_corners=False)
         number = c.objects[0] + count * (c.objects[1] - c.objects[0] + 1)
         exists = torch.arange(1, L + 1, device=pitch.device) <= number[:, None]
