@@ -55,17 +55,14 @@ class AsImages(_Converting):
         self.suffix = suffix
         self.depth = info_of_images(info).pixels.depth
         self.count = 0
-        name = info.path.name
+        lost = []
         if info.audio_streams:
-            self.warnings.append(
-                f"{name}: images have no sound; the {info.audio_streams} audio streams are not kept"
-            )
+            lost.append(f"images have no sound; the {info.audio_streams} audio streams are not kept")
         if info.sample_aspect_ratio not in (None, 1):
-            self.warnings.append(
-                f"{name}: images have square pixels; the aspect ratio of samples is not kept"
-            )
+            lost.append("images have square pixels; the aspect ratio of samples is not kept")
         if info.transfer in _HDR:
-            self.warnings.append(f"{name}: the images hold HDR samples, but the mark of HDR is not kept")
+            lost.append("the images hold HDR samples, but the mark of HDR is not kept")
+        self.warnings += [f"{info.path.name}: {what}" for what in lost]
 
     def prepare(self, frame: Frame) -> Any:
         self.count += 1

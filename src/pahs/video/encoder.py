@@ -77,14 +77,13 @@ def choose_encoder(info: VideoInfo, container: str, options: EncodeOptions) -> E
                 continue
             notes = []
             if layout not in (info.pixels.name, "rgb24", "bgr0"):
-                notes.append(
-                    f"{info.path.name}: {info.pixels.name} samples are stored as {layout}, as {codec} needs it"
-                )
+                notes.append(f"{info.pixels.name} samples are stored as {layout}, as {codec} needs it")
             if info.hdr10 and name != "libx265":
-                notes.append(f"{info.path.name}: HDR10 mastering data is not kept by {codec}; use hevc")
+                notes.append(f"HDR10 mastering data is not kept by {codec}; use hevc")
             if info.field_order in _FIELDS and name != "libx264":
-                notes.append(f"{info.path.name}: the order of its fields is not kept by {codec}; use h264")
-            return Encoder(name, layout, _settings(name, layout, info, options), tuple(notes))
+                notes.append(f"the order of its fields is not kept by {codec}; use h264")
+            lines = tuple(f"{info.path.name}: {note}" for note in notes)
+            return Encoder(name, layout, _settings(name, layout, info, options), lines)
     wanted = "a video codec" if options.codec == "auto" else options.codec
     raise PahsError(
         f"cannot write {wanted} into a {container.split(',')[0]} file; choose an .mkv or .mp4 output or another codec"
