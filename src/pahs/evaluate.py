@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, is_dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import torch
@@ -195,14 +196,8 @@ def _finished(planned: Evaluation, json_file: Path) -> dict[str, SequenceScore]:
     if not json_file.exists():
         return {}
     earlier = read_json(json_file)
-    same = (
-        earlier.version == planned.version
-        and earlier.model.checksum == planned.model.checksum
-        and earlier.model.precision == planned.model.precision
-        and earlier.model.chunk == planned.model.chunk
-        and earlier.options == planned.options
-    )
-    if not same:
+    decisive = attrgetter("version", "model.checksum", "model.precision", "model.chunk", "options")
+    if decisive(earlier) != decisive(planned):
         raise PahsError(
             f"{json_file}: holds another evaluation ({earlier.model.name}: {earlier.protocol}); "
             "name another file or use --overwrite"

@@ -276,10 +276,8 @@ def markdown(result: Comparison) -> str:
         text=2,
     )
     total = sum(stage.seconds for stage in result.stages)
-    last = result.contenders[-1]
-    shares = (
-        stage.flops / last.matrix_rate / stage.seconds if stage.flops else None for stage in result.stages
-    )
+    last, rate = result.contenders[-1], result.contenders[-1].matrix_rate
+    shares = (stage.flops / rate / stage.seconds if stage.flops else None for stage in result.stages)
     rows = (
         f"{stage.name} | {1000 * stage.seconds:.2f} | {100 * stage.seconds / total:.0f} % | "
         f"{stage.flops / 1e9:.1f} | {f'{100 * share:.0f} %' if share else '-'}"

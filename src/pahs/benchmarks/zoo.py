@@ -111,9 +111,8 @@ def measure(name: str, clip: list[Tensor], config: BenchConfig) -> Row:
         row = time_and_weigh(row, clip, config)
     except Exception as error:  # the other networks are worth their rows all the same
         reason = (str(error).strip().splitlines() or [""])[0]
-        row = replace(
-            row, error=reason if isinstance(error, PahsError) else f"{type(error).__name__}: {reason}"
-        )
+        known = isinstance(error, PahsError)
+        row = replace(row, error=reason if known else f"{type(error).__name__}: {reason}")
     free_memory()
     return row
 

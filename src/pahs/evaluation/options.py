@@ -47,9 +47,8 @@ class EvaluateOptions:
             paper = ", as in the paper's main comparison" if look_ahead == PAPER_LOOK_AHEAD else ""
             future = f"exactly {future} (fewer at the end{paper})"
         elif chunk > 1:
-            future = (
-                f"at least {future} (up to {look_ahead + chunk - 1}: one backward sweep for {chunk} frames)"
-            )
+            most = look_ahead + chunk - 1
+            future = f"at least {future} (up to {most}: one backward sweep for {chunk} frames)"
         parts = [
             "PSNR and SSIM on 8-bit RGB",
             f"first {self.limit} frames of each sequence" if self.limit else "all frames, borders included",

@@ -73,9 +73,8 @@ class Take:
         for index in chosen:
             for path in (sequence.blurry[index], sequence.sharp[index]):
                 digest.update(f"\n{path.name} {path.stat().st_size}".encode())
-        return cls(
-            sequence, chosen, passes(len(chosen), options.replace_neighbour, family), digest.hexdigest()
-        )
+        needed = passes(len(chosen), options.replace_neighbour, family)
+        return cls(sequence, chosen, needed, digest.hexdigest())
 
     @property
     def outputs(self) -> int:

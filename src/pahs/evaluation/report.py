@@ -109,10 +109,8 @@ def markdown_table(evaluation: Evaluation) -> str:
         f"{model.parameters / 1e6:.2f} M parameters, {model.flops_per_frame / 1e9:.1f} GFLOPs per {width}x{height} "
         f"frame, {evaluation.frames_per_second:.2f} frames/s on {model.device} in {model.precision}"
     )
-    rows: list[tuple[str, ...]] = [
-        ("sequence", "frames", "blurry PSNR", "PSNR", "gain", "blurry SSIM", "SSIM")
-    ]
-    rows += [_row(s.name, len(s.frames), s.mean) for s in evaluation.sequences]
+    headings = ("sequence", "frames", "blurry PSNR", "PSNR", "gain", "blurry SSIM", "SSIM")
+    rows = [headings, *(_row(s.name, len(s.frames), s.mean) for s in evaluation.sequences)]
     frames = sum(len(s.frames) for s in evaluation.sequences)
     rows.append(_row("**mean over sequences**", frames, evaluation.mean_over_sequences))
     rows.append(_row("**mean over all frames**", frames, evaluation.mean_over_frames))
