@@ -239,8 +239,7 @@ def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[l
         if not source.exists():
             raise PahsError(f"{source}: no such file or folder")
         if source.is_dir() and folder_rate is not None:
-            folders = {file.parent for file in find_photos(source)}
-            videos += sorted(folders)
+            videos += sorted({file.parent for file in find_photos(source)})
         elif source.is_dir():
             clips = sorted(p for p in source.rglob("*") if p.suffix.lower() in VIDEO_SUFFIXES and p.is_file())
             videos += clips

@@ -89,15 +89,16 @@ def _longest_run(intervals: Sequence[_Interval], reach: int, hop: int) -> list[i
     """Centres of exposures, `hop` frames apart, with nothing lost from the first one's start to the last one's end."""
     best: list[int] = []
     run: list[int] = []
+
+    def followed(begin: int, end: int) -> bool:
+        return all(interval.followed for interval in intervals[begin:end])
+
     for centre in range(reach, len(intervals) + 1 - reach, hop):
-        begin = run[-1] if run else centre - reach
-        if not all(interval.followed for interval in intervals[begin : centre + reach]):
+        if run and not followed(run[-1], centre + reach):
             run = []
-            begin = centre - reach
-            if not all(interval.followed for interval in intervals[begin : centre + reach]):
-                continue
-        run.append(centre)
-        best = max(best, run.copy(), key=len)
+        if run or followed(centre - reach, centre + reach):
+            run.append(centre)
+            best = max(best, run.copy(), key=len)
     return best
 
 
