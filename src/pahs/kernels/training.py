@@ -143,9 +143,8 @@ def _new(like: Tensor) -> Tensor:
 
 def _registered(function: Callable[..., Any], fake: Callable[..., Any], schema: str) -> Any:
     """An operator of PyTorch; `fake` gives tensors of the right shapes without values."""
-    operator = torch.library.custom_op(
-        f"pahs::{function.__name__[1:]}", function, mutates_args=(), schema=schema
-    )
+    name = f"pahs::{function.__name__[1:]}"
+    operator = torch.library.custom_op(name, function, mutates_args=(), schema=schema)
     operator.register_fake(fake)
     return operator
 

@@ -167,14 +167,8 @@ def pump(
                 advance.enter("looking ahead", read)
             yield frame
 
-    work = changed(
-        decoded,
-        lambda frames: fn(looked_ahead(frames)),
-        info.pixels,
-        device,
-        strength,
-        isinstance(sink, ComparedSink),
-    )
+    keep = isinstance(sink, ComparedSink)
+    work = changed(decoded, lambda frames: fn(looked_ahead(frames)), info.pixels, device, strength, keep)
 
     def read() -> None:
         try:
