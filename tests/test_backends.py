@@ -325,4 +325,4 @@ def test_bench_compares_what_is_installed(
     assert rows[0]["psnr"] == pytest.approx(rows[1]["psnr"], abs=0.01)
     assert all(row["file_to_file"] > 0 and row["restore"] > 0 for row in rows)
     assert cli.main(["bench", "--backends", "--zoo"]) == 2
-    assert cli.main(["bench", "--data", str(tmp_path)]) == 2
+    assert cli.main(["bench", "--zoo", "--data", str(tmp_path)]) == 2

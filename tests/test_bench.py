@@ -8,13 +8,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from pahs import bench, cli
 from pahs.benchmarks import conditions, expected, zoo
 from pahs.benchmarks.options import BenchConfig
+from pahs.data.layouts import open_dataset
 from pahs.errors import PahsError
+from pahs.evaluate import evaluate
 from pahs.networks import PRESETS, PAHSConfig
 from pahs.runtime import weights
 
@@ -99,6 +103,29 @@ def test_weights_files_can_be_measured(tmp_path):
     assert row.error == "" and row.frames == 5 and row.family == "bidirectional"
 
 
+def test_networks_are_scored_beside_their_speed(tmp_path, capsys):
+    """As `pahs evaluate` scores them, and both are drawn."""
+    pytest.importorskip("matplotlib")
+    random = np.random.default_rng(7)
+    for side in ("blur", "sharp"):
+        (tmp_path / "data" / "clip" / side).mkdir(parents=True)
+        for t in range(3):
+            frame = Image.fromarray(random.integers(0, 256, (32, 48, 3), np.uint8))
+            frame.save(tmp_path / "data" / "clip" / side / f"{t}.png")
+    file, picture, numbers = (tmp_path / name for name in ("narrow.safetensors", "plot.png", "numbers.json"))
+    weights.save(PAHSConfig(width=12, shared_extractor=True).build(), file)
+    words = ["--data", str(tmp_path / "data"), *SMALL]
+    drawn = ["--precision", "fp32", "--plot", str(picture), "--json", str(numbers)]
+    assert cli.main(["bench", "--model", str(file), *words, *drawn]) == 0
+    means = evaluate(weights.load(file), open_dataset(tmp_path / "data")).mean_over_frames
+    (row,) = json.loads(numbers.read_text())["rows"]
+    assert row["quality"] == {"restored": means.psnr, "blurry": means.blurry_psnr}
+    assert table(capsys.readouterr().out)[str(file)][7:] == [f"{means.psnr:.2f}", f"{means.blurry_psnr:.2f}"]
+    assert Image.open(picture).width > 300
+    assert cli.main(["bench", "--model", "lstm", *words]) == 2
+    assert "lstm: it has no weights to score" in capsys.readouterr().err
+
+
 def test_a_slow_network_is_timed_on_fewer_frames(monkeypatch):
     lengths = []
 
@@ -128,6 +155,7 @@ def test_the_clip_has_detail_and_moves():
     [
         (["--model", "no-such-net"], "--model no-such-net"),
         (["--zoo", "--model", "lstm"], "both given"),
+        (["--scaling", "--data", "pairs"], "only --backends, and --model alone, are scored"),
         (["--size", "8", "720"], "--size: width is 8"),
         (["--frames", "0"], "--frames 0"),
         (["--seconds", "0"], "--seconds 0"),

@@ -2,6 +2,7 @@
 
 pahs bench --zoo --device cuda
 pahs bench --model pahs-s runs/mine/weights.safetensors --size 640 360
+pahs bench --model pahs-t pahs-s --data DIR   quality beside speed; --plot draws it
 pahs bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
 pahs bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
 pahs bench --fleet --price 3                  many GPUs, simulated: pahs.benchmarks.fleet
@@ -24,7 +25,7 @@ from pahs.benchmarks.files import file_report, open_video
 from pahs.benchmarks.options import BenchConfig, FleetOptions, Task
 from pahs.errors import PahsError
 from pahs.figures import fleet as fleet_figure
-from pahs.figures import require_matplotlib
+from pahs.figures import require_matplotlib, tradeoff
 from pahs.figures.scaling import plot
 from pahs.files import write_json
 from pahs.networks import PRESETS
@@ -85,7 +86,9 @@ def measure(task: Task, config: BenchConfig, names: tuple[str, ...]) -> tuple[st
         if task.plot is not None:
             plot(curves, task.plot)
         return scaling.markdown(curves), scaling.numbers(curves)
-    result = zoo.measure_all(list(PRESETS) if task.zoo else names, config, say)
+    result = zoo.measure_all(list(PRESETS) if task.zoo else names, config, say, task.data)
+    if task.plot is not None:
+        tradeoff.plot(result, task.plot)
     return zoo.markdown(result), zoo.numbers(result)
 
 

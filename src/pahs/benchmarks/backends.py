@@ -11,15 +11,9 @@ from pahs.backends.network import GraphNetwork
 from pahs.benchmarks.conditions import Say, conditions, has_weights, settle
 from pahs.benchmarks.files import Video, measure_file
 from pahs.benchmarks.options import BenchConfig
-from pahs.data.layouts import open_dataset
+from pahs.benchmarks.quality import measure_quality, open_takes
 from pahs.errors import PahsError
-from pahs.evaluation.metrics import mean_psnr
-from pahs.evaluation.options import EvaluateOptions
-from pahs.evaluation.protocol import Take
-from pahs.evaluation.score import score
 from pahs.evaluation.tables import shown, table
-from pahs.networks import Deblurrer
-from pahs.progress import Advance
 
 CLIP = 40
 """Frames of the video that is made, where none is named: more than a chunk."""
@@ -62,8 +56,7 @@ def compare(model: str, config: BenchConfig, video: Video, data: Path | None, sa
     if not has_weights(model):
         raise PahsError(f"--backends --model {model}: it has no weights, and int8 needs them; train it first")
     config = settle(replace(config, device="cpu"))
-    shots = () if data is None else open_dataset(data, "auto", "test", "blur").sequences
-    takes = [Take.of(x, EvaluateOptions(), "bidirectional") for x in shots]
+    takes = open_takes(data)
     wanted = [("torch", "fp32"), *([("torch", config.precision)] if config.precision != "fp32" else [])]
     wanted += [(x.backend, x.precision) for x in choices() if x.precision is not None]
     rows: list[Row] = []
@@ -74,19 +67,14 @@ def compare(model: str, config: BenchConfig, video: Video, data: Path | None, sa
             say(f"{backend} {precision}: left out ({error})")
             continue
         rates = measure_file(network, video.path, say)
-        rows.append(Row(backend, precision, rates.restore, rates.file_to_file, _psnr(network, takes)))
+        quality = measure_quality(network, takes)
+        psnr = None if quality is None else quality.restored
+        rows.append(Row(backend, precision, rates.restore, rates.file_to_file, psnr))
         say(f"{backend} {precision}: {rates.file_to_file:.3f} frames/s, {shown(rows[-1].psnr)} dB")
     taken = load(model, "cpu", backend="auto")
     auto = taken.runs if isinstance(taken, GraphNetwork) else f"torch {config.precision}"
     what = f"--backends --model {model} {video.option}" + (f" --data {data}" if data is not None else "")
     return Comparison(model, tuple(rows), auto, conditions(config, what))
-
-
-def _psnr(network: Deblurrer, takes: list[Take]) -> float | None:
-    if not takes:
-        return None
-    scores = [score(network, take, EvaluateOptions(), None, Advance()) for take in takes]
-    return mean_psnr(frame.psnr for each in scores for frame in each.frames)
 
 
 def markdown(result: Comparison) -> str:

@@ -66,7 +66,7 @@ class Task:
     backends: bool = False
     """PyTorch, onnxruntime and OpenVINO on the CPU, in every precision they have, from file to file."""
     data: Path | None = None
-    """With --backends: a folder of blurry and sharp frames, on which each is scored too."""
+    """With --backends or --model: a folder of blurry and sharp frames, on which each is scored too."""
     training_step: Path | None = None
     """Time every kind of training step on this recipe, or that of train.step."""
     steps: int = 200
@@ -76,14 +76,15 @@ class Task:
     clip: int | None = None
     """The same with a video of so many frames that is made for it."""
     plot: Path | None = None
-    """With --scaling or --fleet: draw the curves into this PNG."""
+    """With --scaling, --fleet, or --data: draw into this PNG."""
 
     def __post_init__(self) -> None:
         modes = self._modes()
         if len(modes) > 1:
             raise PahsError(f"{' and '.join(modes)} exclude each other; keep one of them")
-        if self.data is not None and not self.backends:
-            raise PahsError("--data: only --backends scores; give both, or use `pahs evaluate`")
+        others = modes or self.from_file or self.training_step
+        if self.data is not None and others and not self.backends:
+            raise PahsError("--data: only --backends, and --model alone, are scored; or use `pahs evaluate`")
         if self.steps < 1:
             raise PahsError(f"--steps {self.steps}: use 1 or more")
         if self.file is not None and self.clip is not None:
@@ -94,8 +95,11 @@ class Task:
             )
         if self.clip is not None and self.clip < 2:
             raise PahsError(f"--clip {self.clip}: use 2 frames or more")
-        if self.plot is not None and not (self.scaling or self.fleet):
-            raise PahsError("--plot: only --scaling and --fleet draw; give one of them too")
+        drawn = self.scaling or self.fleet or (self.data is not None and not self.backends)
+        if self.plot is not None and not drawn:
+            raise PahsError(
+                "--plot: only --scaling and --fleet draw, and models with --data; give one of them too"
+            )
 
     def _modes(self) -> list[str]:
         """What was chosen of the measurements of which there is one at a time."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from pahs.benchmarks.conditions import (
     check_model,
     conditions,
     free_memory,
+    has_weights,
     moving_texture,
     peak_since,
     reset_peak,
@@ -26,9 +28,11 @@ from pahs.benchmarks.conditions import (
     time_work,
 )
 from pahs.benchmarks.options import BenchConfig
+from pahs.benchmarks.quality import Quality, measure_quality, open_takes
 from pahs.engine import stream
 from pahs.errors import PahsError
 from pahs.evaluation.flops import flops_per_frame, parameters
+from pahs.evaluation.protocol import Take
 from pahs.evaluation.tables import NO_MEMORY, gib, shown, table
 from pahs.networks import PRESETS, Deblurrer
 from pahs.runtime import weights
@@ -67,6 +71,8 @@ class Row:
     peak_bytes: int | None = None
     """Most memory in use, weights included, the clip not; None on a CPU."""
     paper_speed: float | None = None
+    quality: Quality | None = None
+    """On the dataset, if there is one."""
     error: str = ""
 
     @property
@@ -88,18 +94,28 @@ class Zoo:
     """Machine, versions and command, in one line."""
 
 
-def measure_all(names: Sequence[str], config: BenchConfig, say: Say = lambda _: None) -> Zoo:
-    """Measure networks one after the other; `names` are presets (random weights) or weights files."""
+def measure_all(
+    names: Sequence[str], config: BenchConfig, say: Say = lambda _: None, data: Path | None = None
+) -> Zoo:
+    """Measure networks one after the other; `names` are presets (random weights) or weights files.
+
+    Where `data` is a dataset, they need weights, and are scored on it too.
+    """
     config = settle(config)
     device = torch.device(config.device)
     for name in names:
         check_model(name)
+        if data is not None and not has_weights(name):
+            raise PahsError(f"--data --model {name}: it has no weights to score; train it first")
+    takes = open_takes(data)
     clip = moving_texture(config.frames, config.height, config.width, device)
     rows = []
     for number, name in enumerate(names, 1):
-        rows.append(measure(name, clip, config))
+        row = measure(name, clip, config)
+        rows.append(scored(row, takes, config) if takes and not row.error else row)
         say(f"[{number}/{len(names)}] {summary(rows[-1])}")
     which = "--zoo" if list(names) == list(PRESETS) else f"--model {' '.join(names)}"
+    which += f" --data {data}" if data is not None else ""
     return Zoo(tuple(rows), config, device_name(device), torch.__version__, conditions(config, which))
 
 
@@ -140,6 +156,12 @@ def time_and_weigh(row: Row, clip: list[Tensor], config: BenchConfig) -> Row:
     return replace(row, frames=frames, seconds=seconds, peak_bytes=peak_since(before, device))
 
 
+def scored(row: Row, takes: Sequence[Take], config: BenchConfig) -> Row:
+    """With the quality."""
+    network = load(row.model, config.device, config.precision)
+    return replace(row, quality=measure_quality(network, takes))
+
+
 def time_clip(
     network: Deblurrer, clip: list[Tensor], device: torch.device, seconds: float
 ) -> tuple[int, float]:
@@ -169,13 +191,15 @@ def summary(row: Row) -> str:
 
 def markdown(result: Zoo) -> str:
     """The table, and the conditions of its measurement."""
+    head = "model | family | parameters (M) | GFLOPs a frame | frames timed | frames/s | paper's frames/s | peak GiB"
+    scored = any(row.quality is not None for row in result.rows)
     lines = table(
-        "model | family | parameters (M) | GFLOPs a frame | frames timed | frames/s | paper's frames/s | peak GiB",
+        f"{head} | PSNR (dB) | blurry (dB)" if scored else head,
         (
             f"{row.model} | {row.family or '-'} | {shown(row.parameters and row.parameters / 1e6)} | "
             f"{shown(row.flops and row.flops / 1e9, '.1f')} | {row.frames or '-'} | "
             f"{row.error.replace('|', '/') if row.speed is None else f'{row.speed:.2f}'} | "
-            f"{shown(row.paper_speed)} | {gib(row.peak_bytes)}"
+            f"{shown(row.paper_speed)} | {gib(row.peak_bytes)}" + (_scores(row.quality) if scored else "")
             for row in result.rows
         ),
         text=2,
@@ -184,6 +208,10 @@ def markdown(result: Zoo) -> str:
     if all(row.peak_bytes is None for row in result.rows):
         lines.append(NO_MEMORY)
     return "\n".join(lines)
+
+
+def _scores(quality: Quality | None) -> str:
+    return " | - | -" if quality is None else f" | {quality.restored:.2f} | {quality.blurry:.2f}"
 
 
 def numbers(result: Zoo) -> dict[str, object]:
