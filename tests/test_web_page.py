@@ -121,7 +121,7 @@ def drawn(page: Any) -> np.ndarray:
 
 def test_from_a_file_to_a_sharp_one(page: Any, server: Server, files: Path, tmp_path: Path) -> None:
     choose(page, files / "numbered.mp4")
-    assert page.locator(".poster img").evaluate("image => image.complete && image.naturalWidth > 100")
+    page.wait_for_function("() => document.querySelector('.poster img')?.naturalWidth > 100")
     assert "320 × 192" in page.locator(".facts").inner_text()
     page.get_by_role("button", name="Make it sharp").click()
     page.locator(".is-done").wait_for(timeout=60_000)
