@@ -22,10 +22,11 @@ def numbered(
     width: int = 96,
     height: int = 64,
     step: int = 6,
+    settings: dict[str, str] | None = None,
 ) -> Path:
     """Frame n has the brightness 40 + step n, and a black corner at the top left."""
     with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=25)
+        stream = container.add_stream(codec, rate=25, options=settings or {})
         stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
         if rotation:
             stream.set_display_rotation(rotation)
@@ -97,3 +98,18 @@ def test_large_frames_are_made_smaller(tmp_path: Path) -> None:
     clip = numbered(tmp_path / "large.mp4", 1, width=3840, height=2160)
     preview = stack(clip, clip, tmp_path / "preview.mp4")
     assert (preview.width, preview.height) == (1928, 1084)
+
+
+@pytest.mark.parametrize("start", [3.0, 6.0])
+def test_a_part_of_a_broadcast_is_compared_with_its_own_frames(tmp_path: Path, start: float) -> None:
+    """A transport stream has no index: a jump lands between two key frames, far from where it should."""
+    settings = {"g": "250", "keyint_min": "250", "sc_threshold": "0", "qp": "4"}
+    before = numbered(tmp_path / "before.ts", 200, step=1, settings=settings)
+    network = PAHSConfig(width=6, global_skip=True, shared_extractor=True).build().eval()
+    options = DeblurOptions(start=start, end=start + 0.2, strength=0)
+    deblur(before, tmp_path / "part.mkv", options, network)
+    preview = stack(before, tmp_path / "part.mkv", tmp_path / "preview.mp4", start=start)
+    assert preview.frames == 5
+    for number, (upper, lower) in enumerate(halves(tmp_path / "preview.mp4", preview), round(start * 25)):
+        assert np.abs(upper - lower)[32:, 32:].mean() < 1
+        assert abs(upper[32:, 32:].mean() - (40 + number)) < 2.9

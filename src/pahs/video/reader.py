@@ -85,6 +85,15 @@ class VideoReader(FrameSource):
         ahead, self._ahead = self._ahead, []
         return chain(ahead, self._converted)
 
+    def pictures(self) -> Iterator[VideoFrame]:
+        """The frames that `items` would yield, as FFmpeg decodes them; for who asks for nothing else."""
+        import av
+
+        size = self.info.width, self.info.height
+        for item in self._decoded:
+            if isinstance(item, av.VideoFrame) and (item.width, item.height) == size:
+                yield item
+
     def ahead(self) -> list[Frame | Packet[Stream]]:
         """The first frames, and the packets up to there; `items` yields them all the same.
 

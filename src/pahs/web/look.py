@@ -64,12 +64,10 @@ def facts_of(path: Path, options: JobOptions, limits: Limits) -> dict[str, Any]:
 
 def draw_thumbnail(path: Path, target: Path) -> None:
     """A small JPEG of the first picture, upright."""
-    import av
+    from pahs.video import VideoReader
 
-    from pahs.web.preview import best_video
-
-    with av.open(str(path)) as container:
-        frame = next(container.decode(best_video(container)))
+    with VideoReader(path) as reader:
+        frame = next(reader.pictures())
         image: Image = frame.to_image()  # type: ignore[no-untyped-call]
         if frame.rotation:
             image = image.rotate(frame.rotation, expand=True)

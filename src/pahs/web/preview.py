@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from pahs.errors import PahsError
 from pahs.files import whole
 from pahs.progress import Stop
+from pahs.video.cut import PartReader, part_of
 from pahs.video.frames import PixelLayout
 from pahs.video.pixels import frame_of
+from pahs.video.reader import VideoReader
 from pahs.web.jobs import Preview
 
 if TYPE_CHECKING:
-    from av import VideoCodecContext, VideoFrame, VideoStream
-    from av.container import InputContainer
+    from av import VideoCodecContext, VideoFrame
 
 Planes = tuple[NDArray[np.uint8], ...]
 
@@ -36,8 +37,6 @@ _KEY_FRAMES = 12
 
 _READY = ("yuv420p", "yuvj420p")
 """Layouts whose samples are taken as they are."""
-_RUN_UP = 2.0
-"""Seconds before the part where decoding starts."""
 
 
 def stack(
@@ -52,14 +51,14 @@ def stack(
     import av
 
     try:
-        with whole(target) as partial, av.open(str(before)) as old, av.open(str(after)) as new:
-            shown = best_video(new)
-            rate, aspect = shown.average_rate or Fraction(25), float(shown.sample_aspect_ratio or 1)
-            pairs = zip(_decoded(old, start, rate), _decoded(new), strict=False)
-            rate = rate.limit_denominator(1001)
+        # The reader of the job itself: what it leaves out, and where it enters the file, is the same here.
+        with whole(target) as partial, _reader(before, start) as old, VideoReader(after) as new:
+            rate = new.info.rate.limit_denominator(1001)
+            aspect = float(new.info.sample_aspect_ratio or 1)
+            pairs = zip(old.pictures(), new.pictures(), strict=False)
             return _encode(pairs, rate, aspect, partial, target.name, kind, start, stop)
     except av.FFmpegError as error:
-        raise PahsError(f"{before.name}: no comparison can be made of it ({error.strerror})") from None
+        raise PahsError(f"{before}: no comparison can be made of it ({error.strerror})") from None
 
 
 def _encode(
@@ -102,39 +101,9 @@ def _encode(
     return Preview(name, kind, frames, float(rate), width, height, slot, start)
 
 
-def _decoded(
-    container: InputContainer, start: float = 0.0, rate: Fraction = Fraction(25)
-) -> Iterator[VideoFrame]:
-    """Frames shown at `start` seconds after the first one, or later; half a frame earlier counts as there."""
-    stream = best_video(container)
-    stream.thread_type = "AUTO"
-    frames = _all(container, stream)
-    if start <= 0:
-        yield from frames
-        return
-    first = next(frames, None)
-    if first is None or first.time is None:
-        return
-    begin = first.time + start - 0.5 / float(rate)
-    container.seek(max(0, int((begin - _RUN_UP) * 1_000_000)))
-    for frame in _all(container, stream):
-        if frame.time is not None and frame.time >= begin:
-            yield frame
-
-
-def best_video(container: InputContainer) -> VideoStream:
-    """The stream that players show, and that is restored: not a cover picture."""
-    return cast("VideoStream", container.streams.best("video"))
-
-
-def _all(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
-    import av
-
-    for packet in container.demux(stream):
-        try:
-            yield from packet.decode()
-        except av.FFmpegError:
-            continue  # the result does without this frame as well
+def _reader(source: Path, start: float) -> VideoReader:
+    part = part_of(start, None)
+    return VideoReader(source) if part is None else PartReader(source, part)
 
 
 def _size(frame: VideoFrame, aspect: float) -> tuple[int, int]:

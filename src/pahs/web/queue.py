@@ -225,21 +225,32 @@ class Queue:
         self,
         job: Job,
         result: str,
-        preview: Preview,
+        preview: Preview | None,
         size: int,
         frames: int,
         rate: float,
         warnings: Iterable[str],
     ) -> bool:
-        """The result is there under its final name. False where the job is no longer this run's."""
+        """The result is there under its final name. False where the job is no longer this run's.
+
+        Without a preview of the whole result, that of the first look stays.
+        """
         self._db.execute("BEGIN IMMEDIATE")
         try:
             mine = self._changed(
                 "UPDATE jobs SET state = 'done', stage = '', done = ?, expected = ?, rate = ?, result = ?, "
-                "preview = ?, result_bytes = ?, warnings = ?, finished = ?, held = 0, cancel = 0 "
+                "preview = coalesce(?, preview), result_bytes = ?, warnings = ?, finished = ?, held = 0, cancel = 0 "
                 "WHERE id = ? AND claim = ? AND state = 'running'",
                 (
-                    *(frames, frames, rate, result, _json(preview), size, json.dumps(list(warnings))),
+                    *(
+                        frames,
+                        frames,
+                        rate,
+                        result,
+                        _json(preview) if preview else None,
+                        size,
+                        json.dumps([*warnings]),
+                    ),
                     *(time.time(), job.id, job.claim),
                 ),
             )

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -145,31 +147,47 @@ class Worker:
 
     def work(self) -> None:
         while True:
-            job = self.queue.claim(self.config.name)
-            if job is None:
+            if not self.work_once():
                 time.sleep(_IDLE_SECONDS)
-                continue
-            run = Run(job)
-            self.pulse.start(run)
-            try:
-                self._restore(run)
-            except Stopped:
-                pass
-            except PahsError as error:
-                self.queue.fail(job, self._for_users(str(error), job))
-            except Exception as error:
-                traceback.print_exc()
-                self.queue.fail(job, _explained(error))
-            finally:
-                self.pulse.end()
-                gc.collect()  # a job that failed for lack of memory leaves its decoder in a circle of references
-                self.queue.release(self.config.name)
-                self.queue.beat(self.config.name)
 
-    def _for_users(self, error: str, job: Job) -> str:
-        """An error that names the user's file instead of the server's, which are nobody's business."""
+    def work_once(self) -> bool:
+        """Work on the next job until it has ended; False where there is none."""
+        job = self.queue.claim(self.config.name)
+        if job is None:
+            return False
+        run = Run(job)
+        self.pulse.start(run)
+        try:
+            self._restore(run)
+        except Stopped:
+            pass
+        except Exception as error:
+            self.queue.fail(job, self._reason(error, job))
+        finally:
+            self.pulse.end()
+            gc.collect()  # a job that failed for lack of memory leaves its decoder in a circle of references
+            self.queue.release(self.config.name)
+            self.queue.beat(self.config.name)
+        return True
+
+    def _reason(self, error: Exception, job: Job) -> str:
+        """One line that names the user's file instead of the server's, which are nobody's business."""
+        text = str(error)
+        if not isinstance(error, PahsError):
+            traceback.print_exception(error)
+            text = _explained(error)
         folder = self.config.settings.job_folder(job.id)
-        return re.sub(rf"{re.escape(str(folder))}/[^\s:]*", lambda _: job.name, error)
+        return re.sub(rf"{re.escape(str(folder))}/[^\s:]*", lambda _: job.name, text)
+
+    @contextmanager
+    def _optional(self, what: str, job: Job, warnings: list[str]) -> Iterator[None]:
+        """Work that a job can do without: where it fails, the job gets a warning and goes on."""
+        try:
+            yield
+        except Stopped:
+            raise
+        except Exception as error:
+            warnings.append(f"the {what} could not be made: {self._reason(error, job)}")
 
     def _restore(self, run: Run) -> None:
         from pahs.web.preview import stack
@@ -189,20 +207,25 @@ class Worker:
                 strength=job.options.strength,
                 device=self.config.device,
             )
-            self._first_look(run, source, options, network, partial)
+            warnings: list[str] = []
+            with self._optional("first look", job, warnings):
+                self._first_look(run, source, options, network, partial)
             target = partial / f"result{result_ending(source, options.encode.codec)}"
             report = deblur(source, target, options, network, Callback(run.advance), run.stop)
             run.progress = Progress("comparing", report.frames, report.frames)
+            warnings += report.warnings
+            preview = None
             start = options.start or 0.0
-            preview = stack(source, target, partial / "preview.mp4", start=start, stop=run.stop)
+            with self._optional("comparison", job, warnings):
+                preview = stack(source, target, partial / "preview.mp4", start=start, stop=run.stop)
+                preview = preview.moved(f"{job.claim}/{preview.file}")
             if run.stop.is_set():
                 raise Stopped(f"{job.name}: stopped")
             partial.replace(final)
-            preview = preview.moved(f"{job.claim}/{preview.file}")
             size = (final / target.name).stat().st_size
             rate = run.rate or report.rate
             if self.queue.finish(
-                job, f"{job.claim}/{target.name}", preview, size, report.frames, rate, report.warnings
+                job, f"{job.claim}/{target.name}", preview, size, report.frames, rate, warnings
             ):
                 clear_runs(folder, self.queue.get(job.id))
             else:
