@@ -2,8 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,8 @@ def work(config: ChildConfig) -> None:
     """A worker that ends as the job's name says, except the last time; `memory` is a file that counts such ends."""
     end_with_parent()
     queue, folder = Queue(config.settings.queue_file), config.settings.folder
+    while (folder / "mute").exists():
+        time.sleep(0.01)
     while True:
         queue.beat(config.name)
         job = queue.claim(config.name)
@@ -85,6 +90,72 @@ def test_a_job_whose_process_others_end_runs_until_it_is_done(
 ) -> None:
     job, runs = run("SIGKILL", tmp_path, monkeypatch)
     assert job.state == "done" and runs == RUNS > 1 + MOST_CRASHES
+
+
+@pytest.fixture
+def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+    """A supervisor of one child."""
+    monkeypatch.setattr(supervisor, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    watching = Supervisor(Settings(tmp_path))
+    watching.children = [Child(Path(__file__).stem, "cpu")]
+    yield watching
+    watching.stop()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def beats(watching: Supervisor) -> bool:
+    return watching.children[0].beat is not None
+
+
+def test_a_queue_that_cannot_be_written_for_a_while_ends_nothing(
+    watched: Supervisor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As on a full disk: the worker that dies then is replaced as soon as there is room again."""
+    watched.start()
+    wait_for(lambda: beats(watched))
+    (child,) = watched.children
+    first = child.process
+    assert first is not None
+    with closing(sqlite3.connect(watched.settings.queue_file, isolation_level=None)) as full:
+        full.execute(
+            "CREATE TRIGGER full BEFORE DELETE ON workers BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        )
+        first.kill()
+        time.sleep(1)
+        assert child.process is first, "its job is not given back yet"
+        said = capfd.readouterr().err
+        full.execute("DROP TRIGGER full")
+    wait_for(lambda: child.process is not first and beats(watched))
+    assert said.count("disk is full") == said.count("\n") == 1, "said once"
+
+
+def test_a_process_that_cannot_be_started_is_started_later(
+    watched: Supervisor, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as none:
+        none.setattr(sys, "executable", str(watched.settings.folder / "missing"))
+        watched.start()
+        time.sleep(0.5)
+    wait_for(lambda: beats(watched))
+    assert capfd.readouterr().err.count("No such file") == 1
+
+
+def test_a_worker_that_never_beats_is_replaced(watched: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = watched.settings.folder
+    (folder / "mute").touch()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(supervisor, "START", 0.5)
+        watched.start()
+        wait_for(lambda: watched.children[0].failures > 1)
+    (folder / "mute").unlink()
+    wait_for(lambda: beats(watched))
 
 
 if __name__ == "__main__":

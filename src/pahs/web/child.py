@@ -47,6 +47,29 @@ class ChildConfig:
         return cls(values["name"], settings, values["device"])
 
 
+class Survivor:
+    """A context for the steps of a loop that must not end: an error is said on stderr, and the loop goes on.
+
+    Each kind of error is said once. A full disk or a locked queue would otherwise be told several times a second.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._said: set[str] = set()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        text = f"{type(error).__name__}: {error}"
+        if text not in self._said:
+            self._said.add(text)
+            print(f"pahs serve: {self._what} goes on after {text}", file=sys.stderr, flush=True)
+        return True
+
+
 def end_with_parent(before: Callable[[], object] = lambda: None) -> None:
     """End this process when the server does, however it does: its end of the pipe to our input is closed then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the server says how its children end

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
 from pahs.files import whole
-from pahs.web.child import ChildConfig, end_with_parent, limit_memory
+from pahs.web.child import ChildConfig, Survivor, end_with_parent, limit_memory
 from pahs.web.jobs import Job, JobOptions
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits
@@ -107,9 +107,11 @@ def main(config: ChildConfig) -> None:
     began: list[float] = []
 
     def watch() -> None:
-        mine = Queue(config.settings.queue_file)
+        survivor, mine = Survivor(config.name), None
         while True:
-            mine.beat(config.name)
+            with survivor:
+                mine = mine or Queue(config.settings.queue_file)
+                mine.beat(config.name)
             if began and time.monotonic() - began[0] > limits.look_seconds:
                 os._exit(4)
             time.sleep(1)

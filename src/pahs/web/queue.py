@@ -6,7 +6,8 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,7 @@ class Queue:
 
     def move(self, id: str, before: str | None) -> bool:
         """Put a job in front of another one, or at the end."""
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             order = [row["id"] for row in self._db.execute("SELECT id FROM jobs ORDER BY position")]
             if id not in order or (before is not None and before not in order) or id == before:
                 return False
@@ -135,8 +135,6 @@ class Queue:
             else:
                 self._db.execute("UPDATE jobs SET position = ? WHERE id = ?", (middle, id))
             return True
-        finally:
-            self._db.execute("COMMIT")
 
     def remove(self, id: str) -> bool:
         """Forget a job that does not run."""
@@ -235,8 +233,7 @@ class Queue:
 
         Without a preview of the whole result, that of the first look stays.
         """
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             mine = self._changed(
                 "UPDATE jobs SET state = 'done', stage = '', done = ?, expected = ?, rate = ?, result = ?, "
                 "preview = coalesce(?, preview), result_bytes = ?, warnings = ?, finished = ?, held = 0, cancel = 0 "
@@ -260,8 +257,6 @@ class Queue:
                 run = (job.id, job.claim, time.time(), job.options.model, pixels)
                 self._db.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", run)
             return mine
-        finally:
-            self._db.execute("COMMIT")
 
     def fail(self, job: Job, error: str) -> bool:
         return self._changed(
@@ -302,8 +297,7 @@ class Queue:
         """Give back what a worker (or every worker) has claimed: to the queue, or to its end if that was wanted."""
         mine = "state = 'running' AND (? IS NULL OR worker = ?)"
         now = time.time()
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             self._db.execute(
                 f"UPDATE jobs SET state = 'cancelled', cancel = 0, stage = '', finished = ? WHERE cancel AND {mine}",
                 (now, worker, worker),
@@ -315,8 +309,6 @@ class Queue:
             ).rowcount
             self._db.execute("DELETE FROM workers WHERE ? IS NULL OR name = ?", (worker, worker))
             return count
-        finally:
-            self._db.execute("COMMIT")
 
     def _count(self, worker: str | None, death: Death, now: float) -> None:
         """Note with which job a child died, and give that job up where it got no further too often."""
@@ -343,6 +335,18 @@ class Queue:
                     "UPDATE jobs SET state = 'failed', stage = '', finished = ?, error = ? WHERE id = ?",
                     (now, error, row["id"]),
                 )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing; whatever fails, such as a full disk, the connection can be used again."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite itself takes some failed ones back
+                self._db.execute("ROLLBACK")
+            raise
 
     def _changed(self, statement: str, values: tuple[Any, ...]) -> bool:
         return self._db.execute(statement, values).rowcount > 0

@@ -9,13 +9,15 @@ import threading
 import time
 from dataclasses import dataclass
 
-from pahs.web.child import ChildConfig
+from pahs.web.child import ChildConfig, Survivor
 from pahs.web.deaths import Death, memory_kills
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
 
 LEASE = 20.0
 """Seconds without a beat after which a child counts as dead."""
+START = 60.0
+"""Seconds that a child may take for its first beat."""
 _POLL_SECONDS = 0.1
 _LONGEST_PAUSE = 10.0
 _STEADY_SECONDS = 5.0
@@ -37,7 +39,9 @@ class Child:
     beat: float | None = None
     """Its last beat that was seen."""
     heard: float = 0.0
-    """When that was, by a clock that stands still while the machine sleeps: nobody is dead after a night."""
+    """When that was, or its start, by a clock that stands still while the machine sleeps: a night ends nobody."""
+    silent: bool = False
+    """It was ended because it did not beat any more."""
     failures: int = 0
     """Times in a row that it ended shortly after its start."""
 
@@ -52,19 +56,19 @@ class Supervisor:
             *(Child("pahs.web.worker", device) for device in settings.devices),
         ]
         self._measuring: subprocess.Popen[bytes] | None = None
+        self._survivor = Survivor("the supervisor")
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="pahs-supervisor", daemon=True)
 
     def start(self) -> None:
-        for child in self.children:
-            self._spawn(child)
         self._thread.start()
 
     def measure(self) -> None:
         """Find out how fast the models are, unless that was done. Speeds are kept on disk: later it takes seconds."""
         if self._measuring is None and not self._ended.is_set():
             config = ChildConfig("measure", self.settings, self.settings.devices[0])
-            self._measuring = _start("pahs.web.measure", config)
+            with self._survivor:
+                self._measuring = _start("pahs.web.measure", config)
 
     @property
     def measuring(self) -> bool:
@@ -74,10 +78,12 @@ class Supervisor:
         """End all children: a closed pipe asks them to clean up, which they do within seconds."""
         self._ended.set()
         self._thread.join()
-        queue = Queue(self.settings.queue_file)
+        queue = None
         for child in self.children:
             if child.process is not None and child.process.poll() is not None:
-                queue.release(child.name, self._death(child))  # perhaps the reason why all of it ends now
+                with self._survivor:
+                    queue = queue or Queue(self.settings.queue_file)
+                    queue.release(child.name, self._death(child))  # perhaps the reason why all of it ends now
         running = [(child.name, child.process) for child in self.children if child.process is not None]
         if self._measuring is not None:
             running.append(("measure", self._measuring))
@@ -91,40 +97,49 @@ class Supervisor:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            queue.release(name)
-        queue.close()
+            with self._survivor:
+                queue = queue or Queue(self.settings.queue_file)
+                queue.release(name)
+        if queue is not None:
+            queue.close()
 
     def _spawn(self, child: Child) -> None:
         child.name = f"{child.module.rpartition('.')[2]}-{secrets.token_hex(4)}"
-        child.started, child.beat, child.memory_kills = time.monotonic(), None, memory_kills()
+        child.started = child.heard = time.monotonic()
+        child.beat, child.silent, child.memory_kills = None, False, memory_kills()
+        child.failures += 1  # until it ran: a start that fails counts too
         child.process = _start(child.module, ChildConfig(child.name, self.settings, child.device))
+        child.failures -= 1
 
-    def _death(self, child: Child, silent: bool = False) -> Death:
-        if silent:
-            return Death(True, f"no sign of life for {LEASE:.0f} seconds")
+    def _death(self, child: Child) -> Death:
+        if child.silent:
+            return Death(True, f"no sign of life for {START if child.beat is None else LEASE:.0f} seconds")
         assert child.process is not None and child.process.returncode is not None
         return Death.of(child.process.returncode, memory_kills() > child.memory_kills)
 
     def _watch(self) -> None:
-        queue = Queue(self.settings.queue_file)
+        queue = None
         while not self._ended.wait(_POLL_SECONDS):
             for child in self.children:
-                self._look_after(child, queue)
-        queue.close()
+                with self._survivor:
+                    queue = queue or Queue(self.settings.queue_file)
+                    self._look_after(child, queue)
+        if queue is not None:
+            queue.close()
 
     def _look_after(self, child: Child, queue: Queue) -> None:
-        process, silent = child.process, False
+        process = child.process
         if process is not None:
             if process.poll() is None:
                 beat = queue.last_beat(child.name)
                 if beat != child.beat:
                     child.beat, child.heard = beat, time.monotonic()
-                if beat is None or time.monotonic() - child.heard < LEASE:
+                if time.monotonic() - child.heard < (START if child.beat is None else LEASE):
                     return
                 process.kill()  # alive, and not heard of: stopped, or stuck in a system call
+                child.silent = True
                 process.wait()
-                silent = True
-            queue.release(child.name, self._death(child, silent))
+            queue.release(child.name, self._death(child))
             steady = time.monotonic() - child.started > _STEADY_SECONDS
             child.failures = 0 if steady else child.failures + 1
             child.process = None

@@ -19,7 +19,7 @@ from pahs.deblur import DeblurOptions, chosen_part, deblur
 from pahs.errors import PahsError, Stopped
 from pahs.files import remove
 from pahs.progress import Callback, Progress
-from pahs.web.child import ChildConfig, end_with_parent, limit_memory
+from pahs.web.child import ChildConfig, Survivor, end_with_parent, limit_memory
 from pahs.web.jobs import Job
 from pahs.web.queue import Queue
 from pahs.web.store import clear_runs, result_ending
@@ -69,7 +69,8 @@ class Pulse:
         self.run: Run | None = None
         self._config = config
         self._stopped_at: float | None = None
-        self._began = 0.0
+        self._began = self._last_beat = 0.0
+        self._told: object = None
         threading.Thread(target=self._loop, name="pahs-pulse", daemon=True).start()
 
     def start(self, run: Run) -> None:
@@ -88,23 +89,33 @@ class Pulse:
                 time.sleep(0.02)
 
     def _loop(self) -> None:
-        queue = Queue(self._config.settings.queue_file)
-        last_beat, told = 0.0, None
+        survivor, queue = Survivor(self._config.name), None
         while True:
-            now = time.monotonic()
-            if now - last_beat >= 1:
-                queue.beat(self._config.name)
-                last_beat = now
+            with survivor:
+                queue = queue or Queue(self._config.settings.queue_file)
+                self._beat(queue)
             run = self.run
-            if run is not None:
-                state = (run.job.claim, run.progress, run.rate)
-                if state != told:
-                    queue.report(run.job, run.progress, run.rate)
-                    told = state
-                self._listen(queue, run, now)
+            if run is not None and queue is not None:
+                with survivor:
+                    self._report(queue, run)
+                with survivor:  # on a full disk nothing can be reported, but a cancelled job can be heard of
+                    self._listen(queue, run)
             time.sleep(_PULSE_SECONDS)
 
-    def _listen(self, queue: Queue, run: Run, now: float) -> None:
+    def _beat(self, queue: Queue) -> None:
+        now = time.monotonic()
+        if now - self._last_beat >= 1:
+            queue.beat(self._config.name)
+            self._last_beat = now
+
+    def _report(self, queue: Queue, run: Run) -> None:
+        state = (run.job.claim, run.progress, run.rate)
+        if state != self._told:
+            queue.report(run.job, run.progress, run.rate)
+            self._told = state
+
+    def _listen(self, queue: Queue, run: Run) -> None:
+        now = time.monotonic()
         go_on, held = queue.wanted(run.job)
         (run.held.set if held else run.held.clear)()
         if now - self._began > self._config.limits.job_hours * 3600:
