@@ -89,6 +89,16 @@ def test_what_runs_for_a_team_wants_its_token(team: Server) -> None:
         )
 
 
+def test_behind_a_proxy_the_token_is_wanted_too(tmp_path: Path) -> None:
+    """All that a proxy passes on comes from this machine."""
+    with serving(tmp_path, "--name", "videos.example") as proxied:
+        assert proxied.token and len(proxied.token) >= 24
+        for host in ("videos.example", "localhost"):
+            assert proxied.ask("GET", "/api/jobs", headers={"Host": host, "Cookie": ""})[0] == 401
+        assert proxied.ask("GET", "/api/jobs", headers={"Host": "videos.example"})[0] == 200, "as Bearer"
+        assert proxied.ask("GET", "/api/jobs", headers={"Host": "10.1.2.3"})[0] == 421
+
+
 def test_the_cookie_ends_with_the_token(tmp_path: Path) -> None:
     first = start(tmp_path, "--token", "the first token")
     status, _, headers = first.ask("GET", "/?token=the%20wrong%20token", headers={"Cookie": ""})

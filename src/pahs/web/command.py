@@ -22,10 +22,14 @@ def serve(
     ] = None,
     token: Annotated[
         str | None,
-        Parameter(env_var="PAHS_TOKEN", help="Who knows it may use the server; made where --host needs one."),
+        Parameter(
+            env_var="PAHS_TOKEN",
+            help="Who knows it may use the server; made where --host or --name needs one.",
+        ),
     ] = None,
     name: Annotated[
-        tuple[str, ...], Parameter(help="Another host name that browsers reach the server by. Repeatable.")
+        tuple[str, ...],
+        Parameter(help="Another host name that browsers reach the server by; needs the token. Repeatable."),
     ] = (),
     device: Annotated[
         tuple[str, ...],

@@ -32,7 +32,7 @@ def serve(settings: Settings, browser: bool = True) -> None:
     _make(settings.folder)
     with (settings.folder / "lock").open("w") as lock:
         _take(lock.fileno(), settings.folder)
-        if settings.token is None and not settings.local:
+        if settings.token is None and not settings.private:
             settings = replace(settings, token=made_token(settings.folder))
         listener = _listen(settings)
         port = listener.getsockname()[1]
@@ -103,6 +103,7 @@ def _listen(settings: Settings) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
+        listener.listen()  # who reads the address at once waits until the server answers
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or error

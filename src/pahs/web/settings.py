@@ -66,6 +66,11 @@ class Settings:
         return self.host in LOOPBACK
 
     @property
+    def private(self) -> bool:
+        """Whether no token is needed: a further name is that of a proxy, through which others reach the server."""
+        return self.local and not self.names
+
+    @property
     def queue_file(self) -> Path:
         return self.folder / "queue.sqlite"
 
