@@ -10,9 +10,11 @@ import pytest
 
 from clips import make_clip
 from pahs.errors import PahsError
+from pahs.progress import Progress
 from pahs.web import preview
 from pahs.web.child import ChildConfig
 from pahs.web.jobs import Job, JobOptions
+from pahs.web.look import look_at
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits, Settings
 from pahs.web.worker import Pulse, Run, Worker
@@ -87,6 +89,59 @@ def running(folder: Path, limits: Limits = Limits(), **facts: object) -> tuple[Q
     run, pulse = Run(job), Pulse(ChildConfig("worker", settings))
     pulse.start(run)
     return queue, run, pulse
+
+
+def ended(queue: Queue, run: Run) -> Job:
+    """The job of a run that is asked to stop."""
+    wait_for(run.stop.is_set)
+    return now(queue, run.job.id)
+
+
+def test_a_job_ends_where_the_disk_has_no_more_than_must_stay_free(tmp_path: Path) -> None:
+    queue, run, pulse = running(tmp_path, Limits(spare_bytes=2**60))
+    job = ended(queue, run)
+    pulse.end()
+    assert job.state == "failed" and "--keep-free" in (job.error or "")
+
+
+def test_a_video_that_does_not_tell_its_length_ends_at_the_longest(tmp_path: Path) -> None:
+    queue, run, pulse = running(tmp_path, Limits(spare_bytes=0, seconds=120), seconds=None)
+    run.advance(Progress("restoring", 120 * 25))
+    time.sleep(0.5)
+    assert not run.stop.is_set()
+    run.advance(Progress("restoring", 120 * 25 + 1))
+    job = ended(queue, run)
+    pulse.end()
+    assert job.state == "failed" and "longer than the 2 minutes" in (job.error or "")
+    worker = worker_in(tmp_path, Limits(spare_bytes=0, seconds=0.1))
+    short = now(worker.queue, queued(worker, {"seconds": None}))
+    assert worker.work_once() and now(worker.queue, short.id).state == "failed", "between two beats"
+
+
+def test_a_result_that_would_not_fit_is_refused_before_the_work(tmp_path: Path) -> None:
+    worker = worker_in(tmp_path)
+    facts = {"seconds": 100.0, "output_bytes": 2**60, "output_codec": "auto"}
+    large, other = (
+        queued(worker, facts, options=JobOptions("identity", codec)) for codec in ("auto", "ffv1")
+    )
+    assert worker.work_once() and worker.work_once()
+    assert "would have about 1.07e+09 GiB" in (now(worker.queue, large).error or "")
+    assert now(worker.queue, other).state == "done", "nothing is known about it"
+    assert JobOptions(start=90, end=200).share(100) == 0.1
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_would_not_fit_is_refused_when_it_is_looked_at(held: bool, tmp_path: Path) -> None:
+    queue = Queue(Settings(tmp_path).queue_file)
+    job = queue.add("clip.mp4", JobOptions(), 1, held)
+    assert job is not None and queue.uploaded(job.id, 1)
+    make_clip(tmp_path / job.source, frames=12)
+    look_at(queue, now(queue, job.id), tmp_path, Limits(spare_bytes=2**60))
+    job = now(queue, job.id)
+    if held:
+        assert job.state == "queued" and job.facts is not None, "its user may choose a part"
+    else:
+        assert job.state == "failed" and "disk has 0 GiB for it (--keep-free)" in (job.error or "")
 
 
 def test_a_worker_listens_and_beats_on_after_the_disk_was_full(

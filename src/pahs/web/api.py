@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, get_args
@@ -21,7 +20,7 @@ from pahs.web.look import THUMBNAIL
 from pahs.web.offers import offers
 from pahs.web.queue import Queue
 from pahs.web.settings import Settings
-from pahs.web.store import UPLOAD, runs_of
+from pahs.web.store import UPLOAD, free_bytes, runs_of
 from pahs.web.supervisor import Supervisor
 from pahs.web.uploads import Part, Parting, Refused, check_size, part_of, receive
 
@@ -114,7 +113,7 @@ class Api:
                     "upload_bytes": limits.upload_bytes,
                     "seconds": limits.seconds,
                     "jobs": limits.jobs,
-                    "free_bytes": shutil.disk_usage(self.settings.folder).free - limits.spare_bytes,
+                    "free_bytes": free_bytes(self.settings.folder, limits),
                 },
                 "suffixes": sorted(VIDEO_SUFFIXES),
                 "workers": len(self.settings.devices),

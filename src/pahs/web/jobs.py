@@ -43,6 +43,12 @@ class JobOptions:
         check_choice("codec", self.codec, Codec)
         DeblurOptions(start=self.start, end=self.end, strength=self.strength)  # checks them
 
+    def share(self, seconds: float | None) -> float:
+        """How much of a video of so many seconds is restored."""
+        if not seconds:
+            return 1.0
+        return max(0.0, min(self.end or seconds, seconds) - (self.start or 0.0)) / seconds
+
     def encode(self) -> EncodeOptions:
         return EncodeOptions(codec=self.codec)
 

@@ -16,7 +16,7 @@ from pahs.web.child import ChildConfig, Survivor, end_with_parent, limit_memory
 from pahs.web.jobs import Job, JobOptions
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits
-from pahs.web.store import result_ending
+from pahs.web.store import check_room, result_ending
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -56,6 +56,7 @@ def facts_of(path: Path, options: JobOptions, limits: Limits) -> dict[str, Any]:
         "hdr": info.transfer in (16, 18),
         "sound": info.audio_streams > 0,
         "output_bytes": found.output_bytes,
+        "output_codec": options.codec,
         "kept": found.kept,
         "changed": found.changed,
         "lost": found.lost,
@@ -84,6 +85,8 @@ def look_at(queue: Queue, job: Job, folder: Path, limits: Limits) -> None:
         return
     try:
         facts = facts_of(source, job.options, limits)
+        if not job.held:  # its user has yet to choose; the worker refuses it then
+            check_room(job.options, facts, folder, limits)
     except PahsError as error:
         queue.reject(job.id, str(error).replace(str(source), job.name))
         return

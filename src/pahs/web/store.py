@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from pahs.errors import PahsError
 from pahs.files import remove
-from pahs.web.jobs import Job
+from pahs.web.jobs import Job, JobOptions
 from pahs.web.queue import Queue
-from pahs.web.settings import Settings
+from pahs.web.settings import Limits, Settings
 
 UPLOAD = "upload.part"
 """Name of a source until it is complete."""
@@ -22,6 +25,28 @@ def result_ending(source: Path, codec: str) -> str:
     if codec == "prores" and ending in (".mp4", ".m4v"):
         return ".mov"
     return ".mkv" if codec == "ffv1" else ending
+
+
+def free_bytes(folder: Path, limits: Limits) -> int:
+    """What the disk has for results and uploads; below zero where less is left than must stay free."""
+    return shutil.disk_usage(folder).free - limits.spare_bytes
+
+
+def check_room(options: JobOptions, facts: dict[str, Any], folder: Path, limits: Limits) -> None:
+    """Refuse a job whose result would not fit on the disk, where its inspection tells."""
+    if not facts.get("output_bytes") or facts.get("output_codec") != options.codec:
+        return
+    needed = facts["output_bytes"] * options.share(facts.get("seconds"))
+    free = max(0, free_bytes(folder, limits))
+    if needed > free:
+        raise PahsError(
+            f"the result would have about {gib(needed)}, and the server's disk has {gib(free)} for it "
+            "(--keep-free); remove old jobs, or choose a shorter part or another codec"
+        )
+
+
+def gib(size: float) -> str:
+    return f"{size / 2**30:.3g} GiB"
 
 
 def clear_runs(folder: Path, job: Job | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from pahs.web.jobs import Job
 from pahs.web.queue import Queue
 from pahs.web.settings import Limits, Settings
-from pahs.web.store import UPLOAD
+from pahs.web.store import UPLOAD, free_bytes, gib
 
 _BLOCK = 2**20
 _PARTING_SECONDS = 2.0
@@ -84,9 +83,9 @@ def check_size(size: int | None, limits: Limits, folder: Path) -> None:
         size = 0
     if size > limits.upload_bytes:
         raise Refused(
-            413, f"the file has {_gib(size)}; this server accepts {_gib(limits.upload_bytes)} (--max-gib)"
+            413, f"the file has {gib(size)}; this server accepts {gib(limits.upload_bytes)} (--max-gib)"
         )
-    if shutil.disk_usage(folder).free - size < limits.spare_bytes:
+    if free_bytes(folder, limits) < size:
         raise Refused(507, "the server's disk is too full for this file; remove old jobs")
 
 
@@ -126,7 +125,7 @@ async def _copy(request: Request, file: BinaryIO, queue: Queue, id: str, part: P
         block += chunk
         if arrived + len(block) > min(limits.upload_bytes, part.total or limits.upload_bytes):
             raise Refused(
-                413, f"the file is larger than {_gib(limits.upload_bytes)}, or than it was said to be"
+                413, f"the file is larger than {gib(limits.upload_bytes)}, or than it was said to be"
             )
         if len(block) < _BLOCK:
             continue
@@ -136,12 +135,8 @@ async def _copy(request: Request, file: BinaryIO, queue: Queue, id: str, part: P
             told = arrived
             if not queue.receiving(id, arrived):
                 raise Refused(409, "the upload was cancelled")
-            if shutil.disk_usage(file.name).free < limits.spare_bytes:
+            if free_bytes(Path(file.name), limits) < 0:
                 raise Refused(507, "the server's disk is full; remove old jobs")
     file.write(block)
     file.flush()
     return arrived + len(block)
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.3g} GiB"

@@ -22,7 +22,7 @@ from pahs.progress import Callback, Progress
 from pahs.web.child import ChildConfig, Survivor, end_with_parent, limit_memory
 from pahs.web.jobs import Job
 from pahs.web.queue import Queue
-from pahs.web.store import clear_runs, result_ending
+from pahs.web.store import check_room, clear_runs, free_bytes, gib, result_ending
 
 if TYPE_CHECKING:
     from pahs.networks import Deblurrer
@@ -118,14 +118,33 @@ class Pulse:
         now = time.monotonic()
         go_on, held = queue.wanted(run.job)
         (run.held.set if held else run.held.clear)()
-        if now - self._began > self._config.limits.job_hours * 3600:
-            queue.fail(run.job, f"took longer than the {self._config.limits.job_hours:g} hours allowed here")
+        excess = self.excess(run)
+        if go_on and excess is not None:
+            queue.fail(run.job, excess)
             go_on = False
         if not go_on:
             run.stop.set()
             self._stopped_at = self._stopped_at or now
             if self.run is run and now - self._stopped_at > _PATIENCE:
                 os._exit(3)
+
+    def excess(self, run: Run) -> str | None:
+        """Which limit a run exceeds, in words for its user."""
+        limits, facts = self._config.limits, run.job.facts or {}
+        if time.monotonic() - self._began > limits.job_hours * 3600:
+            return f"took longer than the {limits.job_hours:g} hours allowed here"
+        told = facts.get("seconds") is not None or not facts.get("rate")
+        if not told and run.progress.done / facts["rate"] > limits.seconds:
+            return (
+                f"the video is longer than the {round(limits.seconds / 60, 1):g} minutes that this server "
+                "accepts (--max-minutes); choose a part of it"
+            )
+        if free_bytes(self._config.settings.folder, limits) < 0:
+            return (
+                f"less than {gib(limits.spare_bytes)} of the server's disk were free (--keep-free); "
+                "remove old jobs, then retry"
+            )
+        return None
 
 
 class Worker:
@@ -208,6 +227,7 @@ class Worker:
         folder = self.config.settings.job_folder(job.id)
         source, final = folder / job.source, folder / job.claim
         partial = folder / f".{job.claim}"
+        check_room(job.options, job.facts or {}, folder, self.config.limits)
         try:
             partial.mkdir()
             network = self.network(job.options.model)
@@ -232,6 +252,9 @@ class Worker:
                 preview = preview.moved(f"{job.claim}/{preview.file}")
             if run.stop.is_set():
                 raise Stopped(f"{job.name}: stopped")
+            excess = self.pulse.excess(run)  # a short job ends between two beats
+            if excess is not None:
+                raise PahsError(excess)
             partial.replace(final)
             size = (final / target.name).stat().st_size
             rate = run.rate or report.rate
