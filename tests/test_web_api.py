@@ -258,6 +258,42 @@ def test_bad_requests_are_refused_in_words_and_leave_nothing(server: Server, que
     assert (stored(server), sorted(path.name for path in server.folder.iterdir())) == before
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        ("POST", "", {"name": "a.mp4", "size": 10, "model": "identity", "codec": "ffv1"}, "'model', 'codec'"),
+        ("PATCH", "/ID", {"codec": "prores"}, "'codec': "),
+        ("POST", "/ID/start", {"strength": 0.5}, "'strength': "),
+        ("POST", "/ID/pause", {"options": {}}, "'options': "),
+        ("POST", "/ID/move", {"after": None}, "'after': "),
+    ],
+)
+def test_what_a_request_does_not_know_is_named(
+    server: Server, method: str, path: str, body: dict[str, Any], told: str
+) -> None:
+    job = server.ask("POST", "/api/jobs", {"name": "a.mp4", "size": 10})[1]
+    before = stored(server)
+    status, answer, _ = server.ask(method, f"/api/jobs{path}".replace("ID", job["id"]), body)
+    assert status == 422 and told in answer["error"] and "it takes " in answer["error"]
+    assert server.job(job["id"]) == job and stored(server) == before
+    assert server.ask("DELETE", f"/api/jobs/{job['id']}")[0] == 204
+
+
+def test_a_running_job_takes_no_other_options(server: Server, files: Path) -> None:
+    job = server.put(files / "long.mp4", model="pahs-t")
+    server.wait(job["id"], lambda job: job["state"] == "running")
+    assert server.ask("POST", f"/api/jobs/{job['id']}/pause")[0] == 200
+    other = {"options": {"strength": 0.25}}
+    for method, path in (("POST", "/start"), ("PATCH", "")):
+        status, answer, _ = server.ask(method, f"/api/jobs/{job['id']}{path}", other)
+        assert status == 409 and "the job is running" in answer["error"]
+    assert server.job(job["id"])["held"] and server.job(job["id"])["options"]["strength"] == 1
+    assert server.ask("POST", f"/api/jobs/{job['id']}/cancel")[0] == 200
+    server.wait(job["id"], "cancelled", 20)
+    assert server.ask("POST", f"/api/jobs/{job['id']}/start", other)[0] == 409
+    assert server.job(job["id"])["options"]["strength"] == 1, "what is refused changes nothing"
+
+
 def test_paths_in_addresses_lead_nowhere(server: Server) -> None:
     for path in ("/static/../app.py", "/static/%2e%2e/app.py", "/api/jobs/..%2f..%2fqueue.sqlite/source"):
         assert server.ask("GET", path)[0] in (404, 405), path

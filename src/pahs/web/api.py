@@ -28,6 +28,10 @@ _MOST_JSON = 64 * 1024
 _TYPES = {".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
 """What downloads are called; everything else is octets, so that no browser runs what a user uploaded."""
 
+_KEYS = {"start": ("options",), "retry": ("options",), "move": ("before",)}
+"""What the body of an action may hold."""
+_RUNNING = "the job is running; cancel it to change its options"
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -131,12 +135,13 @@ class Api:
 
     async def create(self, request: Request) -> Response:
         """A job whose file comes later, in one or more parts."""
-        values = await _json_of(request)
-        size = values.pop("size", None)
+        values = await _json_of(request, "name", "size", "options", "hold")
+        size = values.get("size")
         if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
             raise Refused(422, "size: give the number of bytes that will be uploaded")
-        name, held = values.pop("name", ""), bool(values.pop("hold", False))
-        job = self._add(name, values.pop("options", {}), size, held)
+        job = self._add(
+            values.get("name", ""), values.get("options", {}), size, bool(values.get("hold", False))
+        )
         return JSONResponse(as_json(job), 201, {"Location": f"/api/jobs/{job.id}"})
 
     async def create_with_file(self, request: Request) -> Response:
@@ -173,15 +178,15 @@ class Api:
 
     async def change(self, request: Request) -> Response:
         job = self._job(request)
-        values = await _json_of(request)
+        values = await _json_of(request, "options")
         options = self._options(values.get("options", {}), job.options)
         if not self.queue.choose(job.id, options):
-            raise Refused(409, "the job is running; cancel it to change its options")
+            raise Refused(409, _RUNNING)
         return self._now(job.id)
 
     async def act(self, request: Request) -> Response:
         job, action = self._job(request), request.url.path.rpartition("/")[2]
-        values = await _json_of(request)
+        values = await _json_of(request, *_KEYS.get(action, ()))
         if action == "cancel":
             done = self.queue.cancel(job.id)
         elif action == "retry":
@@ -194,8 +199,9 @@ class Api:
             before = values.get("before")
             done = self.queue.move(job.id, str(before) if before is not None else None)
         else:
-            if action == "start" and "options" in values:
-                self.queue.choose(job.id, self._options(values["options"], job.options))
+            options = self._options(values["options"], job.options) if "options" in values else None
+            if options and job.state not in ENDED and not self.queue.choose(job.id, options):
+                raise Refused(409, _RUNNING)
             done = self.queue.hold(job.id, action == "pause")
         if not done:
             raise Refused(409, f"the job is {job.state}: it cannot be changed like this")
@@ -286,8 +292,8 @@ class Api:
         return FileResponse(path, media_type=kind, filename=name, content_disposition_type="attachment")
 
 
-async def _json_of(request: Request) -> dict[str, Any]:
-    """The body as an object; an empty one is an empty object."""
+async def _json_of(request: Request, *keys: str) -> dict[str, Any]:
+    """The body as an object of some of these keys; an empty one is an empty object."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -303,6 +309,12 @@ async def _json_of(request: Request) -> dict[str, Any]:
         raise Refused(400, "the body is not JSON") from None
     if not isinstance(values, dict):
         raise Refused(400, "the body is not a JSON object")
+    unknown = [key for key in values if key not in keys]
+    if unknown:
+        said = ", ".join(map(repr, unknown))
+        known = f"it takes {', '.join(keys)}" if keys else "it takes an empty body"
+        nested = "; options of the job belong into options" if "options" in keys else ""
+        raise Refused(422, f"{said}: this request knows no such key; {known}{nested}")
     return values
 
 
