@@ -104,6 +104,17 @@ def test_a_job_ends_where_the_disk_has_no_more_than_must_stay_free(tmp_path: Pat
     assert job.state == "failed" and "--keep-free" in (job.error or "")
 
 
+def test_a_pause_does_not_count_as_work(tmp_path: Path) -> None:
+    queue, run, pulse = running(tmp_path, Limits(spare_bytes=0, job_hours=0.8 / 3600))
+    assert queue.hold(run.job.id, True)
+    time.sleep(1.6)
+    assert now(queue, run.job.id).state == "running" and not run.stop.is_set()
+    assert queue.hold(run.job.id, False)
+    job = ended(queue, run)
+    pulse.end()
+    assert job.state == "failed" and "took longer than" in (job.error or "")
+
+
 def test_a_video_that_does_not_tell_its_length_ends_at_the_longest(tmp_path: Path) -> None:
     queue, run, pulse = running(tmp_path, Limits(spare_bytes=0, seconds=120), seconds=None)
     run.advance(Progress("restoring", 120 * 25))

@@ -32,7 +32,7 @@ class Limits:
     job_bytes: int | None = None
     """Memory for one job on a CPU, beside what its process needs anyway; None: all that the machine has."""
     job_hours: float = 48.0
-    """Time for one job."""
+    """Time for one job, without its pauses."""
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,12 @@ class Pulse:
         self.run: Run | None = None
         self._config = config
         self._stopped_at: float | None = None
-        self._began = self._last_beat = 0.0
+        self._worked = self._listened = self._last_beat = 0.0
         self._told: object = None
         threading.Thread(target=self._loop, name="pahs-pulse", daemon=True).start()
 
     def start(self, run: Run) -> None:
-        self._stopped_at, self._began = None, time.monotonic()
+        self._stopped_at, self._worked, self._listened = None, 0.0, time.monotonic()
         self.run = run
 
     def end(self) -> None:
@@ -118,6 +118,8 @@ class Pulse:
         now = time.monotonic()
         go_on, held = queue.wanted(run.job)
         (run.held.set if held else run.held.clear)()
+        self._worked += 0.0 if held else now - self._listened
+        self._listened = now
         excess = self.excess(run)
         if go_on and excess is not None:
             queue.fail(run.job, excess)
@@ -131,7 +133,7 @@ class Pulse:
     def excess(self, run: Run) -> str | None:
         """Which limit a run exceeds, in words for its user."""
         limits, facts = self._config.limits, run.job.facts or {}
-        if time.monotonic() - self._began > limits.job_hours * 3600:
+        if self._worked > limits.job_hours * 3600:
             return f"took longer than the {limits.job_hours:g} hours allowed here"
         told = facts.get("seconds") is not None or not facts.get("rate")
         if not told and run.progress.done / facts["rate"] > limits.seconds:
