@@ -172,3 +172,39 @@ def test_a_worker_listens_and_beats_on_after_the_disk_was_full(
         full.execute("DROP TRIGGER full")
     wait_for(lambda: queue.last_beat("worker"))
     pulse.end()
+
+
+def offered(folder: Path, *names: str) -> dict[str, str]:
+    """The models of a server that is given these files, without those of the package."""
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    models = Settings(folder, model_files=tuple(folder / name for name in names)).models()
+    return {name: path.removeprefix(f"{folder}/") for name, path in models.items() if "/" in path}
+
+
+def test_weights_of_the_same_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    assert offered(tmp_path, "a/own.safetensors") == {"own": "a/own.safetensors"}
+    files = ("a/weights.safetensors", "b/weights.safetensors", "a/pahs-t.safetensors", "b/auto.safetensors")
+    names = ("a-weights", "b-weights", "a-pahs-t", "b-auto")
+    assert offered(tmp_path, *files) == dict(zip(names, files, strict=True))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a/w.safetensors", "a/w.safetensors"),
+        ("a/w.safetensors", "b/w.safetensors", "b/a-w.safetensors"),
+        ("pahs/t.safetensors", "b/t.safetensors"),
+    ],
+)
+def test_weights_that_cannot_be_told_apart_are_refused(names: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(PahsError, match=r"--model .*: would be shown under the same name as .*; rename one"):
+        offered(tmp_path, *names)
+
+
+def test_a_model_that_is_offered_no_more_is_not_replaced_by_another(tmp_path: Path) -> None:
+    worker = worker_in(tmp_path)
+    id = queued(worker, {}, options=JobOptions("gone"))
+    assert worker.work_once()
+    assert now(worker.queue, id).error == "model 'gone' is not offered any more; retry with another one"

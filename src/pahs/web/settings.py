@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -59,6 +61,7 @@ class Settings:
         for path in self.model_files:
             if not path.is_file():
                 raise PahsError(f"{path}: no such weights file")
+        self.models()  # refuses names that are taken
 
     @property
     def local(self) -> bool:
@@ -80,9 +83,29 @@ class Settings:
 
     def models(self) -> dict[str, str]:
         """Every model that a job may name, with what to load for it."""
-        offered = {"auto": "auto"}
+        own = {"auto": "auto"}
         for entry in files("pahs").joinpath("bundled").iterdir():
             name, dot, kind = entry.name.rpartition(".")
             if dot and kind == "safetensors":
-                offered[name] = name
-        return offered | {path.stem: str(path.absolute()) for path in self.model_files}
+                own[name] = name
+        return own | {name: str(path) for name, path in _named(self.model_files, own).items()}
+
+
+def _named(paths: tuple[Path, ...], taken: Container[str]) -> dict[str, Path]:
+    """Weights files by the names that users see: that of the file, with its folder's in front where others have it too.
+
+    Training calls its weights the same in every folder.
+    """
+    paths = tuple(path.absolute() for path in paths)
+    stems = Counter(path.stem for path in paths)
+    named: dict[str, Path] = {}
+    for path in paths:
+        clear = stems[path.stem] == 1 and path.stem not in taken
+        name = path.stem if clear else f"{path.parent.name}-{path.stem}"
+        if name in named or name in taken:
+            other = named.get(name, f"a model of the package, {name}")
+            raise PahsError(
+                f"--model {path}: would be shown under the same name as {other}; rename one of them"
+            )
+        named[name] = path
+    return named

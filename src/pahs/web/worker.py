@@ -165,8 +165,11 @@ class Worker:
 
         if self._loaded is None or self._loaded[0] != name:
             self._loaded = None  # before the next one takes memory
+            source = self.config.settings.models().get(name)
+            if source is None:
+                raise PahsError(f"model {name!r} is not offered any more; retry with another one")
             network = load(
-                self.config.settings.models().get(name, "auto"),
+                source,
                 self.config.device,
                 backend=DeblurOptions.backend,
             )
