@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pahs.errors import PahsError
+from pahs.web.security import made_token
 from web_server import Server, serving, start
 
 
@@ -97,6 +99,23 @@ def test_behind_a_proxy_the_token_is_wanted_too(tmp_path: Path) -> None:
             assert proxied.ask("GET", "/api/jobs", headers={"Host": host, "Cookie": ""})[0] == 401
         assert proxied.ask("GET", "/api/jobs", headers={"Host": "videos.example"})[0] == 200, "as Bearer"
         assert proxied.ask("GET", "/api/jobs", headers={"Host": "10.1.2.3"})[0] == 421
+
+
+@pytest.mark.parametrize("left", [None, "", "\n"])
+def test_a_token_is_made_once(left: str | None, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    if left is not None:  # by a server that was killed before it had written it
+        file.write_text(left)
+    token = made_token(tmp_path)
+    assert len(token) >= 24 and made_token(tmp_path) == token
+    assert file.stat().st_mode & 0o777 == 0o600 and list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("content", [b"short", b"\xff\xff"])
+def test_a_token_file_that_is_no_good_is_named(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(PahsError, match=r"token: .*; remove it"):
+        made_token(tmp_path)
 
 
 def test_the_cookie_ends_with_the_token(tmp_path: Path) -> None:

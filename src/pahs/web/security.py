@@ -8,6 +8,7 @@ import ipaddress
 import re
 import secrets
 import socket
+from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -17,7 +18,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pahs.web.settings import LOOPBACK, Settings
+from pahs.errors import PahsError
+from pahs.files import write_whole
+from pahs.web.settings import LOOPBACK, SHORTEST_TOKEN, Settings
 
 COOKIE = "pahs"
 _SAFE = ("GET", "HEAD")
@@ -40,12 +43,24 @@ def made_token(folder: Path) -> str:
     """The token of a server that was given none: made once, readable by its user only."""
     file = folder / "token"
     try:
-        return file.read_text().strip()
+        token = file.read_text().strip()
     except FileNotFoundError:
-        file.touch(mode=0o600)
+        token = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise PahsError(f"{file}: cannot be read ({error}); remove it to have a new one made") from None
+    if token and len(token) < SHORTEST_TOKEN:
+        raise PahsError(
+            f"{file}: holds fewer than {SHORTEST_TOKEN} characters; remove it to have a new one made"
+        )
+    if not token:  # there is none, or an earlier version was killed before it had written it
         token = secrets.token_urlsafe(24)
-        file.write_text(token + "\n")
-        return token
+        write_whole(file, partial(_write_secret, token))
+    return token
+
+
+def _write_secret(token: str, file: Path) -> None:
+    file.touch(mode=0o600)
+    file.write_text(token + "\n")
 
 
 class Guard:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pahs.errors import PahsError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+SHORTEST_TOKEN = 8
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if self.token is not None and len(self.token) < 8:
-            raise PahsError("--token: use at least 8 characters, or leave it out to have one made")
+        if self.token is not None and len(self.token) < SHORTEST_TOKEN:
+            raise PahsError(
+                f"--token: use at least {SHORTEST_TOKEN} characters, or leave it out to have one made"
+            )
         for path in self.model_files:
             if not path.is_file():
                 raise PahsError(f"{path}: no such weights file")
