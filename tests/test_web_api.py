@@ -17,6 +17,7 @@ import av
 import pytest
 
 from clips import decoded, make_clip
+from pahs.cli import main
 from web_server import Server, identity, serving
 
 
@@ -212,6 +213,49 @@ def test_of_a_put_that_breaks_off_nothing_stays(server: Server) -> None:
     assert (stored(server), len(server.jobs())) == before
 
 
+def test_a_job_that_is_deleted_while_it_uploads_is_gone(server: Server) -> None:
+    job = server.ask("POST", "/api/jobs", {"name": "a.mp4", "size": 1000})[1]
+    with socket.create_connection(("127.0.0.1", server.port)) as sender:
+        sender.sendall(
+            f"PUT /api/jobs/{job['id']}/source HTTP/1.1\r\nHost: localhost\r\n"
+            f"Content-Length: 1000\r\n\r\n{'x' * 500}".encode()
+        )
+        part = server.folder / "files" / job["id"] / "upload.part"
+        deadline = time.monotonic() + 10
+        while not part.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert server.ask("DELETE", f"/api/jobs/{job['id']}")[0] == 204
+        sender.sendall(b"x" * 500)
+        assert b" 404 " in sender.recv(4096).partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--max-gib", "inf"),
+        ("--max-gib", "nan"),
+        ("--max-minutes", "inf"),
+        ("--max-jobs", "0"),
+        ("--keep-free", "nan"),
+        ("--keep-free", "-1"),
+        ("--memory", "inf"),
+    ],
+)
+def test_limits_that_are_none_are_refused_in_one_line(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--folder", str(tmp_path), "--no-browser", option, value]) == 2
+    assert f"{option} {value}: give " in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lock").mkdir()
+    assert main(["serve", "--folder", str(tmp_path), "--no-browser"]) == 2
+    assert f"--folder {tmp_path}: cannot be written (Is a directory)" in capsys.readouterr().err
+
+
 def test_a_file_over_the_limit_is_refused_before_it_is_sent(server: Server) -> None:
     before, start = stored(server), time.monotonic()
     with socket.create_connection(("127.0.0.1", server.port)) as sender:
@@ -300,6 +344,7 @@ def test_paths_in_addresses_lead_nowhere(server: Server) -> None:
     assert server.ask("POST", "/api/jobs/x/cancel")[0] == 404
     assert server.ask("GET", "/nothing")[1]["error"] == "/nothing: there is nothing here"
     assert server.ask("POST", "/api/jobs", b"{", {"Content-Type": "application/json"})[0] == 400
+    assert server.ask("POST", "/api/jobs", b"[" * 60_000, {"Content-Type": "application/json"})[0] == 400
     assert server.ask("POST", "/api/jobs", b"{}", {"Content-Type": "text/plain"})[0] == 415
     assert server.ask("POST", "/api/jobs", {"name": "a.mp4", "size": "many"})[0] == 422
     assert server.ask("GET", "/api/jobs?state=asleep")[0] == 422

@@ -32,6 +32,12 @@ def test_a_name_that_is_not_ours_is_refused(local: Server, host: str) -> None:
     assert not list((local.folder / "files").iterdir())
 
 
+@pytest.mark.parametrize("headers", [{"Host": "["}, {"Host": "localhost", "Origin": "http://["}])
+def test_a_name_that_is_none_is_refused(local: Server, headers: dict[str, str]) -> None:
+    status, answer, _ = local.ask("GET", "/api/jobs", headers=headers)
+    assert status == 400 and "Host or Origin" in answer["error"]
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8765", "[::1]:99", "LOCALHOST"])
 def test_names_of_this_machine_are_fine(local: Server, host: str) -> None:
     assert local.ask("GET", "/api/jobs", headers={"Host": host})[0] == 200

@@ -22,7 +22,7 @@ from pahs.web.queue import Queue
 from pahs.web.settings import Settings
 from pahs.web.store import UPLOAD, free_bytes, runs_of
 from pahs.web.supervisor import Supervisor
-from pahs.web.uploads import Part, Parting, Refused, check_size, part_of, receive
+from pahs.web.uploads import GONE, Part, Parting, Refused, check_size, part_of, receive
 
 _MOST_JSON = 64 * 1024
 _TYPES = {".mp4": "video/mp4", ".m4v": "video/mp4", ".mov": "video/quicktime", ".mkv": "video/x-matroska"}
@@ -237,13 +237,13 @@ class Api:
     def _job(self, request: Request) -> Job:
         job = self.queue.get(request.path_params["id"])
         if job is None:
-            raise Refused(404, "no such job; it may have been removed")
+            raise Refused(*GONE)
         return job
 
     def _now(self, id: str) -> Response:
         job = self.queue.get(id)
         if job is None:
-            raise Refused(404, "no such job; it may have been removed")
+            raise Refused(*GONE)
         return JSONResponse(as_json(job))
 
     def _options(self, values: Any, base: JobOptions | None = None) -> JobOptions:
@@ -274,7 +274,7 @@ class Api:
         finally:
             self._receiving.discard(job.id)
         if done is None:
-            raise Refused(404, "the job was removed")
+            raise Refused(*GONE)
         return done
 
     def _forget(self, id: str) -> None:
@@ -305,8 +305,8 @@ async def _json_of(request: Request, *keys: str) -> dict[str, Any]:
         raise Refused(415, "send JSON, with Content-Type: application/json")
     try:
         values = json.loads(body)
-    except ValueError:
-        raise Refused(400, "the body is not JSON") from None
+    except (ValueError, RecursionError):
+        raise Refused(400, "the body is not JSON, or nested too deeply") from None
     if not isinstance(values, dict):
         raise Refused(400, "the body is not a JSON object")
     unknown = [key for key in values if key not in keys]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -55,8 +56,12 @@ def serve(
     from pahs.web.serve import default_folder
     from pahs.web.serve import serve as run
 
-    if memory is not None and memory <= 0:
-        raise PahsError(f"--memory {memory:g}: it must be above 0")
+    numbers = {"max-gib": max_gib, "max-minutes": max_minutes, "max-jobs": max_jobs, "memory": memory}
+    for option, number in numbers.items():
+        if number is not None and not 0 < number < math.inf:
+            raise PahsError(f"--{option} {number:g}: give a number above 0")
+    if not 0 <= keep_free < math.inf:
+        raise PahsError(f"--keep-free {keep_free:g}: give 0 or more GiB")
     limits = Limits(
         upload_bytes=round(max_gib * 2**30),
         jobs=max_jobs,

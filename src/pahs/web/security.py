@@ -94,11 +94,14 @@ class Guard:
     async def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that goes no further, or None."""
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not self._known(host):
+        host, origin = headers.get("host", ""), headers.get("origin")
+        try:
+            known, own = self._known(host), origin is None or urlsplit(origin).netloc.lower() == host.lower()
+        except ValueError:  # such as a bracket of an address of IPv6 that is never closed
+            return refused(400, "Host or Origin is not a valid name")
+        if not known:
             return refused(421, f"Host {host!r} is not this server; start it with --name to allow that name")
-        origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if not own:
             return refused(403, "the request comes from another site")
         if headers.get("sec-fetch-site") in ("cross-site", "same-site") and scope["method"] not in _SAFE:
             return refused(403, "the request comes from another site")

@@ -8,7 +8,7 @@ import socket
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from pahs.errors import PahsError
 from pahs.web.settings import Settings
@@ -30,7 +30,7 @@ def serve(settings: Settings, browser: bool = True) -> None:
     from pahs.web.security import made_token
 
     _make(settings.folder)
-    with (settings.folder / "lock").open("w") as lock:
+    with _lock_file(settings.folder) as lock:
         _take(lock.fileno(), settings.folder)
         if settings.token is None and not settings.private:
             settings = replace(settings, token=made_token(settings.folder))
@@ -85,6 +85,13 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise PahsError(f"--folder {folder}: cannot be created ({error.strerror}); choose another") from None
+
+
+def _lock_file(folder: Path) -> TextIO:
+    try:
+        return (folder / "lock").open("w")
+    except OSError as error:
+        raise PahsError(f"--folder {folder}: cannot be written ({error.strerror}); choose another") from None
 
 
 def _take(lock: int, folder: Path) -> None:

@@ -27,6 +27,9 @@ _TELL_BYTES = 32 * 2**20
 """Bytes between two notes of how much has arrived."""
 
 
+GONE = 404, "no such job; it may have been removed"
+
+
 class Refused(Exception):  # noqa: N818 - an answer
     """A request that is answered with an error."""
 
@@ -116,6 +119,8 @@ async def receive(
             queue.receiving(job.id, partial.stat().st_size if partial.exists() else 0)
         raise
     except OSError as error:
+        if queue.get(job.id) is None:
+            return None  # it was deleted, and its folder with it
         raise Refused(507, f"the file cannot be stored ({error.strerror}); free some space") from None
 
 
@@ -134,6 +139,8 @@ async def _copy(request: Request, file: BinaryIO, queue: Queue, id: str, part: P
         if arrived - told >= _TELL_BYTES:
             told = arrived
             if not queue.receiving(id, arrived):
+                if queue.get(id) is None:
+                    raise Refused(*GONE)
                 raise Refused(409, "the upload was cancelled")
             if free_bytes(Path(file.name), limits) < 0:
                 raise Refused(507, "the server's disk is full; remove old jobs")
