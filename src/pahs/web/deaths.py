@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -48,3 +49,30 @@ def memory_kills() -> int:
 def reached(stage: str, done: int, read: int) -> int:
     """How far a run was, as a number that grows while it gets on."""
     return (STAGES.index(stage) if stage in STAGES else 0) * 10**9 + max(done, read)
+
+
+def note_death(queue: sqlite3.Connection, worker: str | None, death: Death, now: float) -> None:
+    """Note with which job a child died, and give that job up where it got no further too often."""
+    looking = "state = 'queued' AND facts IS NULL"
+    for row in queue.execute(
+        f"SELECT * FROM jobs WHERE worker = ? AND (state = 'running' OR {looking})", (worker,)
+    ).fetchall():
+        queue.execute(
+            "INSERT INTO deaths SELECT ?, ?, ?, ? > coalesce(max(reached), -1) FROM deaths WHERE job = ?",
+            (row["id"], death.crash, *[reached(row["stage"], row["done"], row["read"])] * 2, row["id"]),
+        )
+        deaths, kills, crashes = queue.execute(
+            "SELECT count(*), sum(NOT further), sum(crash AND NOT further) FROM deaths WHERE job = ?",
+            (row["id"],),
+        ).fetchone()
+        if row["state"] == "queued" and not death.crash and kills < MOST_KILLS:
+            queue.execute("UPDATE jobs SET looks = looks - 1 WHERE id = ?", (row["id"],))
+        elif row["state"] == "running" and (crashes >= MOST_CRASHES or kills >= MOST_KILLS):
+            error = (
+                f"the process that ran it ended {deaths} times without getting further ({death.how}); "
+                "try a smaller model or a shorter part, or close other programs and retry"
+            )
+            queue.execute(
+                "UPDATE jobs SET state = 'failed', stage = '', finished = ?, error = ? WHERE id = ?",
+                (now, error, row["id"]),
+            )

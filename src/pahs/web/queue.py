@@ -14,7 +14,7 @@ from typing import Any
 
 from pahs.errors import PahsError
 from pahs.progress import Progress
-from pahs.web.deaths import MOST_CRASHES, MOST_KILLS, Death, reached
+from pahs.web.deaths import Death, note_death
 from pahs.web.jobs import Job, JobOptions, Preview, State
 from pahs.web.schema import SCHEMA
 
@@ -303,38 +303,12 @@ class Queue:
                 (now, worker, worker),
             )
             if death is not None:
-                self._count(worker, death, now)
+                note_death(self._db, worker, death, now)
             count = self._db.execute(
                 f"UPDATE jobs SET {_FRESH}, state = 'queued' WHERE {mine}", (worker, worker)
             ).rowcount
             self._db.execute("DELETE FROM workers WHERE ? IS NULL OR name = ?", (worker, worker))
             return count
-
-    def _count(self, worker: str | None, death: Death, now: float) -> None:
-        """Note with which job a child died, and give that job up where it got no further too often."""
-        looking = "state = 'queued' AND facts IS NULL"
-        for row in self._db.execute(
-            f"SELECT * FROM jobs WHERE worker = ? AND (state = 'running' OR {looking})", (worker,)
-        ).fetchall():
-            self._db.execute(
-                "INSERT INTO deaths SELECT ?, ?, ?, ? > coalesce(max(reached), -1) FROM deaths WHERE job = ?",
-                (row["id"], death.crash, *[reached(row["stage"], row["done"], row["read"])] * 2, row["id"]),
-            )
-            deaths, kills, crashes = self._db.execute(
-                "SELECT count(*), sum(NOT further), sum(crash AND NOT further) FROM deaths WHERE job = ?",
-                (row["id"],),
-            ).fetchone()
-            if row["state"] == "queued" and not death.crash and kills < MOST_KILLS:
-                self._db.execute("UPDATE jobs SET looks = looks - 1 WHERE id = ?", (row["id"],))
-            elif row["state"] == "running" and (crashes >= MOST_CRASHES or kills >= MOST_KILLS):
-                error = (
-                    f"the process that ran it ended {deaths} times without getting further ({death.how}); "
-                    "try a smaller model or a shorter part, or close other programs and retry"
-                )
-                self._db.execute(
-                    "UPDATE jobs SET state = 'failed', stage = '', finished = ?, error = ? WHERE id = ?",
-                    (now, error, row["id"]),
-                )
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
