@@ -61,6 +61,9 @@ class Supervisor:
         self._thread = threading.Thread(target=self._watch, name="pahs-supervisor", daemon=True)
 
     def start(self) -> None:
+        for child in self.children:
+            with self._survivor:
+                self._spawn(child)
         self._thread.start()
 
     def measure(self) -> None:

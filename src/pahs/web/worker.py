@@ -120,8 +120,8 @@ class Pulse:
         (run.held.set if held else run.held.clear)()
         self._worked += 0.0 if held else now - self._listened
         self._listened = now
-        excess = self.excess(run)
-        if go_on and excess is not None:
+        excess = self.excess(run) if go_on else None
+        if excess is not None:
             queue.fail(run.job, excess)
             go_on = False
         if not go_on:
