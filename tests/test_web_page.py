@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -279,3 +282,20 @@ def test_the_page_is_small(page: Any) -> None:
     assert 20_000 < sum(sizes) < 150_000
     paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime")
     print(f"page: {sum(sizes)} bytes in {len(sizes)} files, first contentful paint after {paint:.0f} ms")
+
+
+def test_a_result_without_a_comparison_is_shown_with_the_reason(
+    page: Any, server: Server, files: Path
+) -> None:
+    page.goto("about:blank")  # it would ask for the comparison while that is still there
+    job = server.wait(server.put(files / "numbered.mp4")["id"])
+    with closing(sqlite3.connect(server.folder / "queue.sqlite", timeout=30)) as queue, queue:
+        queue.execute(
+            "UPDATE jobs SET preview = NULL, warnings = ? WHERE id = ?",
+            (json.dumps(["the comparison could not be made: no pictures"]), job["id"]),
+        )
+    page.goto(f"{server.address}#{job['id']}")
+    page.get_by_role("link", name="Download").wait_for()
+    page.locator(".poster img").wait_for()
+    assert "the comparison could not be made" in page.locator(".warnings").inner_text()
+    assert not page.locator(".viewer").count()
