@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from pahs.errors import PahsError
@@ -20,8 +21,9 @@ from pahs.reproduce import run as running
 from pahs.reproduce.command import Task, chosen_arms, reproduce, train
 from pahs.reproduce.full import DATASETS, full_recipe
 from pahs.reproduce.layers import layer_tables
+from pahs.reproduce.measure import Measured
 from pahs.reproduce.paper import paper
-from pahs.reproduce.plan import ARMS, Unit, config, count, units
+from pahs.reproduce.plan import ARMS, Arm, Unit, config, count, units
 from pahs.reproduce.scales import SMALL, TINY
 from pahs.training.recipe_file import load_recipe
 
@@ -96,6 +98,50 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, monkeypatch: p
     trained_only(killed)
     for name in ("results.json", "runs/B3/1/scores.json", "runs/BL/0/scores.json"):
         assert (killed.out / name).read_bytes() == (task.out / name).read_bytes(), name
+
+
+def test_an_arm_that_diverges_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """NL has numbers that are not finite, B0 cannot be measured at all, and so BL has nothing to continue."""
+    measure, broken = running.measure, ["B0", "B3"]
+
+    def diverged(arm: Arm, *rest: object) -> Measured:
+        if arm.name in broken:
+            raise RuntimeError("quantile() input is not finite\nsecond line")
+        found = measure(arm, *rest)  # type: ignore[arg-type]
+        if arm.name != "NL":
+            return found
+        return replace(found, metrics={**found.metrics, "psnr": (20.0, float("nan"))}, positions=(np.nan,))
+
+    monkeypatch.setattr(running, "measure", diverged)
+    task = Task(("B0", "B1", "NL", "BL"), "tiny", seeds=1, together=4, out=tmp_path)
+    with pytest.raises(PahsError, match=r"3 trainings failed.*BL/0: it continues B3/0") as caught:
+        reproduce(task)
+    assert "\n" not in str(caught.value) and (tmp_path / "report.md").exists()
+    assert {path.parent.name for path in tmp_path.glob("runs/*/0")} == {"B1", "NL"}
+    kept = json.loads((tmp_path / "runs" / "NL" / "0" / "scores.json").read_text())
+    assert "psnr" not in kept["metrics"] and "ssim" in kept["metrics"] and kept["positions"] == []
+    assert "NL/0: not finite and left out: psnr" in capsys.readouterr().err
+    assert "B0/0" in (tmp_path / "failures.json").read_text()
+
+    broken.remove("B0")
+    assert {*train(task, TINY, {"B0", "BL"}, {})} == {"B3/0", "BL/0"}, "the others are tried again"
+    assert "B0/0" not in (tmp_path / "failures.json").read_text()
+    assert (tmp_path / "runs" / "B0" / "0" / "scores.json").exists()
+
+
+def test_errors_of_the_device_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda, broken = torch.device("cuda"), RuntimeError("CUDA error: an illegal memory access")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    assert running.sticks(broken, cuda) and not running.sticks(ValueError("nan"), cuda)
+    assert not running.sticks(torch.cuda.OutOfMemoryError("CUDA out of memory"), cuda)
+
+    def fails(device: object) -> None:
+        raise broken
+
+    monkeypatch.setattr(torch.cuda, "synchronize", fails)
+    assert running.sticks(RuntimeError("cuDNN error"), cuda)
 
 
 def test_arms_that_train_together_come_out_alike(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def reproduce(task: Task) -> results.Results:
         if value is not None and value < 1:
             raise PahsError(f"{name} is {value}; use 1 or more")
     scale = chosen_scale(task)
+    failed: dict[str, str] = {}
     if task.report_only:
         if not (task.out / RECORD).exists():
             raise PahsError(f"{task.out}: holds no reproduction; run it without --report-only first")
@@ -69,8 +70,15 @@ def reproduce(task: Task) -> results.Results:
         run_full(arms, folders, task.out, task.seeds, task.minutes)
     else:
         assert scale is not None
-        train(task, scale, arms, folders)
-    return write_report(task.out)
+        failed = train(task, scale, arms, folders)
+    found = write_report(task.out)
+    if failed:
+        which = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise PahsError(
+            f"{len(failed)} trainings failed, and the report does without them ({which}); "
+            "the same command tries them again"
+        )
+    return found
 
 
 def chosen_arms(labels: Sequence[str]) -> set[str]:
@@ -110,8 +118,8 @@ def chosen_scale(task: Task) -> Scale | None:
     return scale
 
 
-def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) -> None:
-    """The scales tiny and small."""
+def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) -> dict[str, str]:
+    """The scales tiny and small; returns the trainings that failed, and why."""
     import torch
 
     from pahs.reproduce import cheap
@@ -121,16 +129,17 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     claim(task)
     began = time.monotonic()
     material = Material(scale, folders.get("photos"), folders.get("eval"))
-    missing = run(material, units(arms, scale, task.seeds), task.out, task.minutes, task.together)
-    if missing:
-        say(f"{missing} trainings are still to do: the same command continues with them")
-        return
+    outcome = run(material, units(arms, scale, task.seeds), task.out, task.minutes, task.together)
+    if outcome.left:
+        say(f"{outcome.left} trainings are still to do: the same command continues with them")
+        return outcome.failed
     left = math.inf if task.minutes is None else task.minutes - (time.monotonic() - began) / 60
     if scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(task.out) is None:
         if left > cheap.MINUTES:
             cheap.measure_speeds(task.out)
         else:
             say("speeds are still to be measured: the same command does it")
+    return outcome.failed
 
 
 def claim(task: Task) -> None:

@@ -187,13 +187,18 @@ def distribution(scores: AllScores, path: Path) -> str:
 
 
 def positions(scores: AllScores, path: Path) -> str:
-    arms = [arm for arm in ("U0", "U3", "B0", "B3", "BL") if arm in scores]
-    if not arms:
+    known = {
+        arm: [run.positions for run in scores.get(arm, {}).values() if run.positions]
+        for arm in ("U0", "U3", "B0", "B3", "BL")
+    }
+    if not any(known.values()):
         return ""
     figure = new_figure(1, 1)
     axes = figure.subplots()
-    for arm in arms:
-        mean = np.mean([run.positions for run in scores[arm].values()], 0)
+    for arm, rows in known.items():
+        if not rows:
+            continue
+        mean = np.mean(rows, 0)
         axes.plot(range(len(mean)), mean, marker="o", ms=3, label=f"{arm}: {ARMS[arm].about}")
     axes.set(xlabel="frame of the clip", ylabel="PSNR, dB")
     axes.legend(fontsize=7)

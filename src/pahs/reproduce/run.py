@@ -7,10 +7,12 @@ whole. So a run can be stopped at any time, and continues where it stopped with 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +24,7 @@ from pahs.files import remove_unfinished, whole
 from pahs.networks import Deblurrer
 from pahs.reproduce import store
 from pahs.reproduce.material import Material, recipe_of
-from pahs.reproduce.measure import Measured, measure, psnr_of_frames, restorer
+from pahs.reproduce.measure import Measured, Metrics, measure, psnr_of_frames, restorer
 from pahs.reproduce.pictures import pictures
 from pahs.reproduce.plan import ARMS, Unit
 from pahs.reproduce.verdicts import Scores
@@ -38,27 +40,58 @@ RESERVE = 1.15
 """A training begins only if so many times the longest one so far fits into the time that is left."""
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """How far a run came."""
+
+    left: int
+    """Trainings that were not begun."""
+    failed: dict[str, str]
+    """Trainings that came to nothing, by name, and why."""
+
+
 def run(
     material: Material, units: Sequence[Unit], out: Path, minutes: float | None = None, together: int = 1
-) -> int:
-    """Train what is not there yet; returns the number of trainings that are still missing."""
+) -> Outcome:
+    """Train what is not there yet. What failed before is tried again, after everything else."""
     started, longest = time.monotonic(), 0.0
     remove_unfinished(out)
     marks = {unit.folder: material.fingerprint(unit, __version__) for unit in units}
     left = [unit for unit in units if not store.finished(out, unit, marks[unit.folder])]
     say(f"{len(units) - len(left)} of {len(units)} trainings are there already")
+    before = store.read_failures(out)
+    left.sort(key=lambda unit: unit.folder in before)
+    failed: dict[str, str] = {}
     while left:
         group = first_group(left, together)
         spent = time.monotonic() - started
         if minutes is not None and spent + RESERVE * longest > 60 * minutes:
             break
         began = time.monotonic()
-        train_group(material, group, out, marks)
+        ready, lost = startable(group, out)
+        if ready:
+            lost |= train_group(material, ready, out, marks)
+        for name, reason in lost.items():
+            say(f"{name} failed: {reason}")
+        failed |= lost
+        store.write_failures(out, {**store.read_failures(out), **failed})
         longest = max(longest, time.monotonic() - began)
         left = left[len(group) :]
         names = ", ".join(unit.folder for unit in group)
         say(f"{names}: {time.monotonic() - began:.1f} s; {len(left)} left")
-    return len(left)
+    return Outcome(len(left), failed)
+
+
+def startable(group: Sequence[Unit], out: Path) -> tuple[list[Unit], dict[str, str]]:
+    """The trainings whose first weights are there; the others, and why they cannot be made."""
+    ready, lost = [], {}
+    for unit in group:
+        base = unit.arm.continues and Unit(ARMS[unit.arm.continues], unit.seed)
+        if base and not (store.folder(out, base) / store.WEIGHTS).exists():
+            lost[unit.folder] = f"it continues {base.folder}, whose weights are not there"
+        else:
+            ready.append(unit)
+    return ready, lost
 
 
 def first_group(left: Sequence[Unit], together: int) -> Sequence[Unit]:
@@ -73,8 +106,13 @@ def first_group(left: Sequence[Unit], together: int) -> Sequence[Unit]:
     return left[:count]
 
 
-def train_group(material: Material, group: Sequence[Unit], out: Path, marks: dict[str, str]) -> None:
-    """Train some arms on the same batches, each on a CUDA stream of its own if there are several, and keep each."""
+def train_group(
+    material: Material, group: Sequence[Unit], out: Path, marks: dict[str, str]
+) -> dict[str, str]:
+    """Train some arms on the same batches, each on a CUDA stream of its own if there are several, and keep each.
+
+    Returns the trainings that could not be measured, and why: the others of the group are kept.
+    """
     began = time.monotonic()
     scale, device = material.scale, material.device
     recipes = [recipe_of(unit, scale, material.folder) for unit in group]
@@ -107,19 +145,40 @@ def train_group(material: Material, group: Sequence[Unit], out: Path, marks: dic
             for update, model, curve in zip(updates, models, curves, strict=True):
                 with update.averaged():
                     curve[f"psnr@{number + 1}"] = quick(model, material)
+    failed = {}
     for unit, update, model, curve in zip(group, updates, models, curves, strict=True):
         report = update.read()
         if report.skipped:
             say(f"{unit.folder}: {report.skipped} steps were not finite and changed nothing")
         with update.averaged():
             model.eval()
-            found = measure(unit.arm, model, material)
+            try:
+                found = measure(unit.arm, model, material)
+                drawn = pictures(model, material) if unit.seed == 0 else None
+            except Exception as error:
+                if sticks(error, device):
+                    raise
+                failed[unit.folder] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                continue
             curve[f"psnr@{length}"] = found.metrics["psnr"]
             mark = marks[unit.folder]
-            keep(unit, model, found, curve, mark, material, out, (time.monotonic() - began) / len(group))
+            seconds = (time.monotonic() - began) / len(group)
+            keep(unit, model, found, drawn, curve, mark, material, out, seconds)
     del models, made, updates, steps
     if device.type == "cuda":
         torch.cuda.empty_cache()
+    return failed
+
+
+def sticks(error: Exception, device: torch.device) -> bool:
+    """Whether every later call would fail too, as after an error on the device; a lack of memory passes."""
+    if device.type != "cuda" or isinstance(error, torch.cuda.OutOfMemoryError):
+        return False
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return "CUDA error" in str(error)
 
 
 def recorded(step: Step, batch: Inputs) -> Step:
@@ -150,6 +209,7 @@ def keep(
     unit: Unit,
     model: Deblurrer,
     found: Measured,
+    drawn: store.Pictures | None,
     curve: dict[str, tuple[float, ...]],
     mark: str,
     material: Material,
@@ -158,13 +218,17 @@ def keep(
 ) -> None:
     """Write the training's folder, all or nothing."""
     arm = unit.arm
+    metrics, lost = finite({**curve, **found.metrics})
+    positions = found.positions if all(map(math.isfinite, found.positions)) else ()
+    if lost:
+        say(f"{unit.folder}: not finite and left out: {', '.join(lost)}")
     scores = Scores(
         arm.name,
         unit.seed,
         mark,
         parameters(model),
-        {**curve, **found.metrics},
-        found.positions,
+        metrics,
+        positions,
         found.histograms,
     )
     with whole(store.folder(out, unit)) as partial:
@@ -173,14 +237,20 @@ def keep(
         if unit.seed == 0 or any(other.continues == arm.name for other in ARMS.values()):
             notes = {"arm": arm.name, "seed": str(unit.seed), "scale": material.scale.name}
             weights.save(model, partial / store.WEIGHTS, notes, half=True)
-        if unit.seed == 0:
+        if drawn is not None:
             with (partial / store.PICTURES).open("wb") as file:
-                np.savez_compressed(file, **pictures(model, material))  # type: ignore[arg-type]
+                np.savez_compressed(file, **drawn)  # type: ignore[arg-type]
         record = {
             "minutes": seconds / 60,
             "machine": f"{device_name(material.device)}, torch {torch.__version__}",
         }
         (partial / store.MINUTES).write_text(json.dumps(record) + "\n")
+
+
+def finite(metrics: Metrics) -> tuple[Metrics, list[str]]:
+    """The metrics that are finite on every clip, and the names of the others, as of a network that diverged."""
+    kept = {name: values for name, values in metrics.items() if all(map(math.isfinite, values))}
+    return kept, sorted({*metrics} - {*kept})
 
 
 def say(line: str) -> None:

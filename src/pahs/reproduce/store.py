@@ -4,6 +4,8 @@ scores.json           all numbers
 weights.safetensors   of the first seed, and of arms that others continue (half precision)
 pictures.npz          of the first seed: restored frames of the clips that the report shows, maps of its attention
 minutes.json          how long it took, which is no result
+
+`failures.json` beside `runs/` names trainings that came to nothing, and why.
 """
 
 from __future__ import annotations
@@ -17,10 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pahs.errors import PahsError
+from pahs.files import write_json
 from pahs.reproduce.plan import ARMS, Unit
 from pahs.reproduce.verdicts import AllScores, Scores
 
 SCORES, WEIGHTS, PICTURES, MINUTES = "scores.json", "weights.safetensors", "pictures.npz", "minutes.json"
+
+FAILURES = "failures.json"
 
 Pictures = Mapping[str, NDArray[np.generic]]
 
@@ -61,6 +66,19 @@ def finished(out: Path, unit: Unit, fingerprint: str) -> bool:
             f"{path.parent}: was made with other settings, data, device or version; name another --output"
         )
     return True
+
+
+def read_failures(out: Path) -> dict[str, str]:
+    """Trainings that came to nothing, by name, and why."""
+    path = out / FAILURES
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def write_failures(out: Path, failures: Mapping[str, str]) -> None:
+    """Note them; those that have been trained since are dropped."""
+    there = {name: why for name, why in failures.items() if not (out / "runs" / name / SCORES).exists()}
+    if there != read_failures(out):
+        write_json(out / FAILURES, there)
 
 
 def all_scores(out: Path) -> AllScores:
