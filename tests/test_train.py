@@ -117,6 +117,20 @@ def test_a_finished_run_is_not_overwritten_and_can_be_prolonged(
     assert weights.describe(longer / "weights.safetensors").metadata["steps"] == "6"
 
 
+def test_averaging_may_begin_and_end_on_resuming(trained: Path, recipe: Path, tmp_path: Path) -> None:
+    without = shutil.copytree(trained, tmp_path / "without")
+    train(recipe, ["train.steps=5", "optim.ema=0.0"], resume=True, out=without)
+    checkpoint = read_checkpoint(without / "last.ckpt")
+    assert checkpoint.step == 5 and checkpoint.ema == []
+    weighed = load_file(without / "weights.safetensors")
+    assert all(torch.equal(weighed[name], value) for name, value in checkpoint.model.items())
+    train(recipe, ["train.steps=6", "optim.lr=1e-12"], resume=True, out=without)
+    later = read_checkpoint(without / "last.ckpt")
+    assert len(later.ema) == len(later.model)
+    for average, value in zip(later.ema, later.model.values(), strict=True):
+        assert torch.allclose(average, value, atol=1e-6), "it starts at the weights, not at the first ones"
+
+
 def test_a_run_killed_and_resumed_ends_with_the_same_weights(recipe: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle, after a checkpoint at an arbitrary step; bit for bit the same in the end."""
     sets = ["--set", "train.steps=40", "--set", "train.checkpoint_steps=3"]

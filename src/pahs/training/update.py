@@ -117,10 +117,12 @@ class Update:
                 buffer.copy_(value)
 
     def load(self, optimizer: dict[str, Any], ema: list[Tensor]) -> None:
+        """Continue from a checkpoint; without a stored average it starts at the weights."""
         self.optimizer.load_state_dict(optimizer)
         self._use_skip()
-        for mine, stored in zip(self.ema, ema, strict=True):
-            mine.copy_(stored)
+        if self.ema:
+            for mine, stored in zip(self.ema, ema or self.parameters, strict=True):
+                mine.copy_(stored.detach())
 
     def _use_skip(self) -> None:
         for group in self.optimizer.param_groups:
