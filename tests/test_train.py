@@ -131,6 +131,18 @@ def test_averaging_may_begin_and_end_on_resuming(trained: Path, recipe: Path, tm
         assert torch.allclose(average, value, atol=1e-6), "it starts at the weights, not at the first ones"
 
 
+def test_a_resumed_run_uses_and_keeps_the_new_recipe(trained: Path, recipe: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(trained, tmp_path / "out")
+    sets = ["train.steps=5", "optim.betas=[0.5, 0.9]", "optim.eps=1e-6", "optim.weight_decay=0.25"]
+    train(recipe, [*sets, "optim.name=adamw"], resume=True, out=out)
+    checkpoint = read_checkpoint(out / "last.ckpt")
+    (group,) = checkpoint.optimizer["param_groups"]
+    assert (tuple(group["betas"]), group["eps"], group["weight_decay"]) == ((0.5, 0.9), 1e-6, 0.25)
+    assert group["decoupled_weight_decay"], "adamw, where the checkpoint came from adam"
+    assert (out / "recipe.toml").read_text() == checkpoint.recipe
+    assert load_recipe(out / "recipe.toml").optim.betas == (0.5, 0.9)
+
+
 def test_a_run_killed_and_resumed_ends_with_the_same_weights(recipe: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle, after a checkpoint at an arbitrary step; bit for bit the same in the end."""
     sets = ["--set", "train.steps=40", "--set", "train.checkpoint_steps=3"]

@@ -85,7 +85,7 @@ def main(fabric: Fabric, recipe: Recipe, out: Path, resume: bool = False) -> Pat
     run = Run(fabric, recipe, out, model, source, clips, update, step, compiled, clock, book, at_once)
     if checkpoint:
         run.restore(checkpoint)
-    elif fabric.is_global_zero:
+    if fabric.is_global_zero:
         write_text(out / "recipe.toml", to_toml(recipe))
     run.prepare()
     fit(run)

@@ -117,8 +117,11 @@ class Update:
                 buffer.copy_(value)
 
     def load(self, optimizer: dict[str, Any], ema: list[Tensor]) -> None:
-        """Continue from a checkpoint; without a stored average it starts at the weights."""
+        """Continue from a checkpoint, by this recipe's options; without a stored average it starts at the weights."""
+        options = [{k: v for k, v in group.items() if k != "params"} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(optimizer)
+        for group, kept in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(kept)  # a state brings the options along that it was made with
         self._use_skip()
         if self.ema:
             for mine, stored in zip(self.ema, ema or self.parameters, strict=True):
