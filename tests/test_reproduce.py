@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,6 +150,23 @@ def test_arms_that_train_together_come_out_alike(tmp_path: Path) -> None:
     for task in (alone, together):
         trained_only(task)
     assert (alone.out / "results.json").read_bytes() == (together.out / "results.json").read_bytes()
+
+
+def test_minutes_of_arms_that_train_together_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has its share of the common training, and its own measuring."""
+    measure = running.measure
+
+    def slow(*args: object) -> Measured:
+        time.sleep(1)
+        return measure(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(running, "measure", slow)
+    task, began = Task(("U0", "U1", "U2"), "tiny", seeds=1, together=3, out=tmp_path), time.monotonic()
+    train(task, TINY, {"U0", "U1", "U2"}, {})
+    took = time.monotonic() - began
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("runs/*/*/minutes.json")]
+    assert 3 < sum(60 * record["minutes"] for record in records) <= took
+    assert all(60 * record["minutes"] > 1 for record in records)
 
 
 def test_nothing_begins_after_the_minutes_are_over(tmp_path: Path) -> None:

@@ -123,8 +123,9 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     import torch
 
     from pahs.reproduce import cheap
+    from pahs.reproduce.group import say
     from pahs.reproduce.material import Material
-    from pahs.reproduce.run import run, say
+    from pahs.reproduce.run import run
 
     claim(task)
     began = time.monotonic()

@@ -21,8 +21,8 @@ from pahs.evaluation.flops import parameters
 from pahs.files import whole
 from pahs.networks import PRESETS, Deblurrer, ModelConfig, PAHSConfig
 from pahs.reproduce import store
+from pahs.reproduce.group import say
 from pahs.reproduce.plan import ARMS, FUTURE, PARTS, Arm, Unit
-from pahs.reproduce.run import say
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime.load import load
 from pahs.train import main

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +21,7 @@ from pahs.evaluation.flops import parameters
 from pahs.files import remove_unfinished, whole
 from pahs.networks import Deblurrer
 from pahs.reproduce import store
+from pahs.reproduce.group import Group, say
 from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.measure import Measured, Metrics, measure, psnr_of_frames, restorer
 from pahs.reproduce.pictures import pictures
@@ -30,11 +29,7 @@ from pahs.reproduce.plan import ARMS, Unit
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime import weights
 from pahs.runtime.device import device_name
-from pahs.training import schedule
-from pahs.training.capture import Step
-from pahs.training.setup import make_model, make_step, prepare
-from pahs.training.share import Inputs, Share
-from pahs.training.sources import Ahead, Source, SynthesisSource
+from pahs.training.setup import make_model
 
 RESERVE = 1.15
 """A training begins only if so many times the longest one so far fits into the time that is left."""
@@ -115,38 +110,21 @@ def train_group(
     """
     began = time.monotonic()
     scale, device = material.scale, material.device
-    recipes = [recipe_of(unit, scale, material.folder) for unit in group]
-    recipe = recipes[0]
-    models = [started(unit, material, out) for unit in group]
-    source: Source = SynthesisSource(material.photos.train, recipe.data, recipe.train.batch, Share())
-    source = Ahead(source, device) if device.type == "cuda" else source
-    made = [make_step(material.fabric, r, model)[:2] for r, model in zip(recipes, models, strict=True)]
-    updates, steps = [update for update, _ in made], [step for _, step in made]
-    start = source.state_dict()
-    first = source.batch()
-    steps = [recorded(step, first) for step in steps]
-    source.load_state_dict(start)
-    streams = [torch.cuda.Stream(device) for _ in steps] if device.type == "cuda" and len(steps) > 1 else []  # type: ignore[no-untyped-call]
-    length = recipe.train.steps
-    curves: list[dict[str, tuple[float, ...]]] = [{} for _ in group]
+    together = Group(group, [first_weights(unit, material, out) for unit in group], material)
+    together.prepare()
+    length = together.recipe.train.steps
+    curves: list[Metrics] = [{} for _ in group]
     for number in range(length):
-        lr = schedule.learning_rate(recipe.schedule, recipe.optim.lr, number, number / length, length)
-        decay = schedule.ema_decay(recipe.optim.ema, number)
-        batch = source.batch()
-        for k, (update, step) in enumerate(zip(updates, steps, strict=True)):
-            if streams:
-                streams[k].wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(streams[k]) if streams else nullcontext():
-                update.set(lr, decay)
-                step(*batch)
-        for stream in streams:
-            torch.cuda.current_stream(device).wait_stream(stream)
+        together.advance(number)
         if number + 1 in scale.curve and number + 1 < length and not group[0].arm.continues:
-            for update, model, curve in zip(updates, models, curves, strict=True):
+            for update, model, curve in zip(together.updates, together.models, curves, strict=True):
                 with update.averaged():
                     curve[f"psnr@{number + 1}"] = quick(model, material)
+    together.settle()
+    share = (time.monotonic() - began) / len(group)
     failed = {}
-    for unit, update, model, curve in zip(group, updates, models, curves, strict=True):
+    for unit, update, model, curve in zip(group, together.updates, together.models, curves, strict=True):
+        began = time.monotonic() - share
         report = update.read()
         if report.skipped:
             say(f"{unit.folder}: {report.skipped} steps were not finite and changed nothing")
@@ -161,10 +139,8 @@ def train_group(
                 failed[unit.folder] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
                 continue
             curve[f"psnr@{length}"] = found.metrics["psnr"]
-            mark = marks[unit.folder]
-            seconds = (time.monotonic() - began) / len(group)
-            keep(unit, model, found, drawn, curve, mark, material, out, seconds)
-    del models, made, updates, steps
+            keep(unit, model, found, drawn, curve, marks[unit.folder], material, out, began)
+    del together
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return failed
@@ -181,14 +157,7 @@ def sticks(error: Exception, device: torch.device) -> bool:
     return "CUDA error" in str(error)
 
 
-def recorded(step: Step, batch: Inputs) -> Step:
-    """A step that is ready to run. Graphs that run at the same time must not share the workspace of cuBLAS."""
-    if torch.cuda.is_available():
-        torch._C._cuda_clearCublasWorkspaces()
-    return prepare(step, None, batch, say)[0]
-
-
-def started(unit: Unit, material: Material, out: Path) -> Deblurrer:
+def first_weights(unit: Unit, material: Material, out: Path) -> Deblurrer:
     """The network with its first weights: drawn by name, or those of the arm that this one continues."""
     model = make_model(recipe_of(unit, material.scale, material.folder))
     if unit.arm.continues:
@@ -214,9 +183,9 @@ def keep(
     mark: str,
     material: Material,
     out: Path,
-    seconds: float,
+    began: float,
 ) -> None:
-    """Write the training's folder, all or nothing."""
+    """Write the training's folder, all or nothing. It took the time since `began`."""
     arm = unit.arm
     metrics, lost = finite({**curve, **found.metrics})
     positions = found.positions if all(map(math.isfinite, found.positions)) else ()
@@ -241,7 +210,7 @@ def keep(
             with (partial / store.PICTURES).open("wb") as file:
                 np.savez_compressed(file, **drawn)  # type: ignore[arg-type]
         record = {
-            "minutes": seconds / 60,
+            "minutes": (time.monotonic() - began) / 60,
             "machine": f"{device_name(material.device)}, torch {torch.__version__}",
         }
         (partial / store.MINUTES).write_text(json.dumps(record) + "\n")
@@ -251,7 +220,3 @@ def finite(metrics: Metrics) -> tuple[Metrics, list[str]]:
     """The metrics that are finite on every clip, and the names of the others, as of a network that diverged."""
     kept = {name: values for name, values in metrics.items() if all(map(math.isfinite, values))}
     return kept, sorted({*metrics} - {*kept})
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
