@@ -23,6 +23,7 @@ from pahs.reproduce.command import Task, chosen_arms, reproduce, train
 from pahs.reproduce.full import DATASETS, full_recipe
 from pahs.reproduce.layers import layer_tables
 from pahs.reproduce.measure import Measured
+from pahs.reproduce.pace import Pace
 from pahs.reproduce.paper import paper
 from pahs.reproduce.plan import ARMS, Arm, Unit, config, count, units
 from pahs.reproduce.scales import SMALL, TINY
@@ -172,6 +173,43 @@ def test_minutes_of_arms_that_train_together_add_up(tmp_path: Path, monkeypatch:
 def test_nothing_begins_after_the_minutes_are_over(tmp_path: Path) -> None:
     trained_only(Task(("C6",), "tiny", minutes=1e-9, out=tmp_path))
     assert not list(tmp_path.glob("runs/*")), "nothing begins that would not end in time"
+
+
+def test_minutes_know_heavy_arms_from_the_run_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new process has trained nothing yet, but the folder says what each arm took, and the process when it began."""
+    task = Task(("U0", "NL"), "tiny", seeds=1, out=tmp_path)
+    train(task, TINY, {"U0", "NL"}, {})
+    for arm, minutes in (("U0", 0.01), ("NL", 5.0)):
+        path = tmp_path / "runs" / arm / "0" / "minutes.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "minutes": minutes}))
+    capsys.readouterr()
+    train(replace(task, seeds=2, minutes=5.5), TINY, {"U0", "NL"}, {})
+    told = capsys.readouterr().err
+    assert "NL/1: 345 s are needed, 3" in told and "1 trainings are still to do" in told
+    assert (tmp_path / "runs" / "U0" / "1").exists() and not (tmp_path / "runs" / "NL" / "1").exists()
+    train(replace(task, seeds=2, minutes=6, began=time.monotonic() - 60), TINY, {"NL"}, {})
+    assert not (tmp_path / "runs" / "NL" / "1").exists(), "a minute went into starting the process"
+    train(replace(task, seeds=2, minutes=6, labels=("NL",)), TINY, {"NL"}, {})
+    assert (tmp_path / "runs" / "NL" / "1").exists()
+
+
+def test_the_pace_of_a_group_is_that_of_its_arms_and_the_slowest_for_new_ones() -> None:
+    light, heavy, new = (Unit(ARMS[name], 0) for name in ("U0", "NL", "tsp"))
+    pace = Pace({"U0": 10.0, "NL": 20.0})
+    assert pace.of([light, heavy]) == pytest.approx(1.15 * 30)
+    assert pace.of([new]) == pytest.approx(1.15 * 1.5 * 20)
+    assert Pace({}).of([light]) is None
+
+
+def test_a_process_knows_when_it_began() -> None:
+    code = (
+        "import time; time.sleep(1.5); from pahs.reproduce.pace import process_began;"
+        "print(time.monotonic() - process_began())"
+    )
+    age = float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout)
+    assert 1.5 < age < 120
 
 
 def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:

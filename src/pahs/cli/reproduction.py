@@ -55,11 +55,13 @@ def reproduce(
     from pahs.reproduce.cheap import HYPOTHESIS
     from pahs.reproduce.command import Task
     from pahs.reproduce.command import reproduce as run
+    from pahs.reproduce.pace import process_began
     from pahs.reproduce.scales import ScaleName
 
     check_choice("--scale", scale, ScaleName)
     chosen = next(name for name in get_args(ScaleName) if name == scale)
-    found = run(Task(labels, chosen, data, seeds, steps, minutes, together, report_only, output))
+    task = Task(labels, chosen, data, seeds, steps, minutes, process_began(), together, report_only, output)
+    found = run(task)
     for one in found.judged:
         print(f"{one.claim.label:4} {one.verdict:17} {one.claim.hypothesis}")
     print(f"{found.cost.label:4} {found.cost.verdict:17} {HYPOTHESIS}")

@@ -46,6 +46,8 @@ class Task:
     seeds: int | None = None
     steps: int | None = None
     minutes: float | None = None
+    began: float | None = None
+    """The time of `time.monotonic` from which the minutes count; None: from the call."""
     together: int = 1
     """Arms that train at the same time on one GPU, on the same batches."""
     report_only: bool = False
@@ -67,7 +69,7 @@ def reproduce(task: Task) -> results.Results:
         from pahs.reproduce.full import run_full
 
         claim(task)
-        run_full(arms, folders, task.out, task.seeds, task.minutes)
+        run_full(arms, folders, task.out, task.seeds, deadline(task))
     else:
         assert scale is not None
         failed = train(task, scale, arms, folders)
@@ -128,19 +130,26 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce.run import run
 
     claim(task)
-    began = time.monotonic()
+    ends = deadline(task)
     material = Material(scale, folders.get("photos"), folders.get("eval"))
-    outcome = run(material, units(arms, scale, task.seeds), task.out, task.minutes, task.together)
+    outcome = run(material, units(arms, scale, task.seeds), task.out, ends, task.together)
     if outcome.left:
         say(f"{outcome.left} trainings are still to do: the same command continues with them")
         return outcome.failed
-    left = math.inf if task.minutes is None else task.minutes - (time.monotonic() - began) / 60
+    left = math.inf if ends is None else (ends - time.monotonic()) / 60
     if scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(task.out) is None:
         if left > cheap.MINUTES:
             cheap.measure_speeds(task.out)
         else:
             say("speeds are still to be measured: the same command does it")
     return outcome.failed
+
+
+def deadline(task: Task) -> float | None:
+    """When the minutes are over, on the clock of `time.monotonic`."""
+    if task.minutes is None:
+        return None
+    return (time.monotonic() if task.began is None else task.began) + 60 * task.minutes
 
 
 def claim(task: Task) -> None:

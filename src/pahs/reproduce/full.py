@@ -60,18 +60,17 @@ GENERALIZATION_EPOCHS = 500
 
 
 def run_full(
-    arms: set[str], folders: dict[str, Path], out: Path, seeds: int | None, minutes: float | None
+    arms: set[str], folders: dict[str, Path], out: Path, seeds: int | None, deadline: float | None
 ) -> None:
-    """Train and score what is missing."""
+    """Train and score what is missing; nothing begins after `deadline`, a time of `time.monotonic`."""
     name = chosen_dataset(folders)
     root = folders[name]
     checked(root, name, "train")
     test = checked(root, name, "test")
-    began = time.monotonic()
     for unit in full_units(arms, seeds):
         if store.finished(out, unit, fingerprint(unit, name)):
             continue
-        if minutes is not None and time.monotonic() - began > 60 * minutes:
+        if deadline is not None and time.monotonic() > deadline:
             say("the time is over: the same command continues")
             return
         network = load(str(trained(unit, name, root, folders.get("start"), out)), precision="fp32")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,15 +24,13 @@ from pahs.reproduce import store
 from pahs.reproduce.group import Group, say
 from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.measure import Measured, Metrics, measure, psnr_of_frames, restorer
+from pahs.reproduce.pace import known_pace
 from pahs.reproduce.pictures import pictures
 from pahs.reproduce.plan import ARMS, Unit
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime import weights
 from pahs.runtime.device import device_name
 from pahs.training.setup import make_model
-
-RESERVE = 1.15
-"""A training begins only if so many times the longest one so far fits into the time that is left."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,18 @@ class Outcome:
 
 
 def run(
-    material: Material, units: Sequence[Unit], out: Path, minutes: float | None = None, together: int = 1
+    material: Material,
+    units: Sequence[Unit],
+    out: Path,
+    deadline: float | None = None,
+    together: int = 1,
+    calibrated: Mapping[str, float] | None = None,
 ) -> Outcome:
-    """Train what is not there yet. What failed before is tried again, after everything else."""
-    started, longest = time.monotonic(), 0.0
+    """Train what is not there yet; what failed before is tried again, after everything else.
+
+    Nothing begins that is expected to end after `deadline`, a time of `time.monotonic`; no lighter arm goes first then,
+    so that seeds stay whole. `calibrated` has expected seconds by arm.
+    """
     remove_unfinished(out)
     marks = {unit.folder: material.fingerprint(unit, __version__) for unit in units}
     left = [unit for unit in units if not store.finished(out, unit, marks[unit.folder])]
@@ -59,10 +65,15 @@ def run(
     failed: dict[str, str] = {}
     while left:
         group = first_group(left, together)
-        spent = time.monotonic() - started
-        if minutes is not None and spent + RESERVE * longest > 60 * minutes:
-            break
-        began = time.monotonic()
+        began, names = time.monotonic(), ", ".join(unit.folder for unit in group)
+        if deadline is not None:
+            needed = known_pace(out, machine_name(material), calibrated or {}).of(group)
+            if began + (needed or 0) > deadline:
+                takes = "" if needed is None else f"{needed:.0f} s are needed, "
+                say(f"{names}: {takes}{max(0, deadline - began):.0f} s are left")
+                break
+            if needed is None:
+                say(f"{names}: how long this takes is not known yet")
         ready, lost = startable(group, out)
         if ready:
             lost |= train_group(material, ready, out, marks)
@@ -70,11 +81,13 @@ def run(
             say(f"{name} failed: {reason}")
         failed |= lost
         store.write_failures(out, {**store.read_failures(out), **failed})
-        longest = max(longest, time.monotonic() - began)
         left = left[len(group) :]
-        names = ", ".join(unit.folder for unit in group)
         say(f"{names}: {time.monotonic() - began:.1f} s; {len(left)} left")
     return Outcome(len(left), failed)
+
+
+def machine_name(material: Material) -> str:
+    return f"{device_name(material.device)}, torch {torch.__version__}"
 
 
 def startable(group: Sequence[Unit], out: Path) -> tuple[list[Unit], dict[str, str]]:
@@ -211,7 +224,7 @@ def keep(
                 np.savez_compressed(file, **drawn)  # type: ignore[arg-type]
         record = {
             "minutes": (time.monotonic() - began) / 60,
-            "machine": f"{device_name(material.device)}, torch {torch.__version__}",
+            "machine": machine_name(material),
         }
         (partial / store.MINUTES).write_text(json.dumps(record) + "\n")
 

@@ -96,6 +96,16 @@ def minutes(out: Path) -> float:
     return sum(float(json.loads(path.read_text())["minutes"]) for path in _records(out))
 
 
+def seconds(out: Path, machine: str) -> dict[str, float]:
+    """By arm, what its slowest training on this machine took."""
+    found: dict[str, float] = {}
+    for path in _records(out):
+        record, arm = json.loads(path.read_text()), path.parent.parent.name
+        if record["machine"] == machine:
+            found[arm] = max(found.get(arm, 0.0), 60 * float(record["minutes"]))
+    return found
+
+
 def machines(out: Path) -> list[str]:
     """Where the trainings were made."""
     return sorted({json.loads(path.read_text())["machine"] for path in _records(out)})
