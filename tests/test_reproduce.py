@@ -238,6 +238,20 @@ def test_wrong_wishes(task: Task, message: str, tmp_path: Path, monkeypatch: pyt
         reproduce(task)
 
 
+def test_a_refused_call_leaves_no_mark(tmp_path: Path) -> None:
+    """Real clips that cannot be used are found before anything is trained."""
+    (tmp_path / "eval").mkdir()
+    Image.new("RGB", (32, 32)).save(tmp_path / "eval" / "photo.png")
+    out = tmp_path / "out"
+    with pytest.raises(PahsError, match="eval"):
+        reproduce(Task(("B0",), "tiny", data=(f"eval={tmp_path / 'eval'}",), out=out))
+    with pytest.raises(PahsError, match="exactly one"):
+        reproduce(Task(("B0",), "full", out=out))
+    with pytest.raises(PahsError, match="photos=FOLDER is missing"):
+        reproduce(Task(("B0",), "small", out=out))
+    assert not out.exists()
+
+
 def test_full_refuses_other_frame_counts_than_the_papers(tmp_path: Path) -> None:
     for split in ("train", "test"):
         for side in ("blur", "sharp"):

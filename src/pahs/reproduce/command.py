@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -11,19 +10,19 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from pahs.errors import PahsError
-from pahs.files import write_json, write_text
+from pahs.files import write_text
 from pahs.reproduce import results
 from pahs.reproduce.claims import CHEAP, CLAIMS
 from pahs.reproduce.figures import SYSTEMS, draw
 from pahs.reproduce.html import page
 from pahs.reproduce.paper import paper
 from pahs.reproduce.plan import ARMS, PARTS, units
+from pahs.reproduce.record import check, claim, read_scale
 from pahs.reproduce.report import TITLE, markdown
 from pahs.reproduce.scales import SCALES, Scale, ScaleName
 from pahs.reproduce.tables import SPECS
 from pahs.reproduce.videos import write_videos
 
-RECORD = "reproduction.json"
 DATA = ("photos", "eval", "gopro", "dvd", "reds", "start")
 FIGURES = {
     "fig:pprnn-graph": ("B2", "N1", "N2", "N3", "B3", "R1", "R2", "R3", "R4"),
@@ -63,12 +62,10 @@ def reproduce(task: Task) -> results.Results:
     scale = chosen_scale(task)
     failed: dict[str, str] = {}
     if task.report_only:
-        if not (task.out / RECORD).exists():
-            raise PahsError(f"{task.out}: holds no reproduction; run it without --report-only first")
+        read_scale(task.out)
     elif task.scale == "full":
         from pahs.reproduce.full import run_full
 
-        claim(task)
         run_full(arms, folders, task.out, task.seeds, deadline(task))
     else:
         assert scale is not None
@@ -129,9 +126,10 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce.material import Material
     from pahs.reproduce.run import run
 
-    claim(task)
     ends = deadline(task)
+    check(task.out, scale.name)
     material = Material(scale, folders.get("photos"), folders.get("eval"))
+    claim(task.out, scale.name)
     outcome = run(material, units(arms, scale, task.seeds), task.out, ends, task.together)
     if outcome.left:
         say(f"{outcome.left} trainings are still to do: the same command continues with them")
@@ -152,20 +150,9 @@ def deadline(task: Task) -> float | None:
     return (time.monotonic() if task.began is None else task.began) + 60 * task.minutes
 
 
-def claim(task: Task) -> None:
-    """Mark the folder as a reproduction of this scale; one of another scale is refused."""
-    path = task.out / RECORD
-    if path.exists():
-        before = json.loads(path.read_text())["scale"]
-        if before != task.scale:
-            raise PahsError(f"{task.out}: holds a reproduction at scale {before}; name another --output")
-        return
-    write_json(path, {"scale": task.scale})
-
-
 def write_report(out: Path) -> results.Results:
     """Everything that can be told from what lies in the folder."""
-    found = results.collect(out, json.loads((out / RECORD).read_text())["scale"])
+    found = results.collect(out, read_scale(out))
     results.write(found, out)
     drawn, videos = draw(out, found.scores, found.judged), write_videos(out)
     text = markdown(found, drawn, out)

@@ -23,6 +23,7 @@ from pahs.networks import PRESETS, Deblurrer, ModelConfig, PAHSConfig
 from pahs.reproduce import store
 from pahs.reproduce.group import say
 from pahs.reproduce.plan import ARMS, FUTURE, PARTS, Arm, Unit
+from pahs.reproduce.record import check, claim
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime.load import load
 from pahs.train import main
@@ -64,9 +65,11 @@ def run_full(
 ) -> None:
     """Train and score what is missing; nothing begins after `deadline`, a time of `time.monotonic`."""
     name = chosen_dataset(folders)
+    check(out, "full")
     root = folders[name]
     checked(root, name, "train")
     test = checked(root, name, "test")
+    claim(out, "full")
     for unit in full_units(arms, seeds):
         if store.finished(out, unit, fingerprint(unit, name)):
             continue

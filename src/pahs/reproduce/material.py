@@ -100,6 +100,8 @@ class Material:
         opened = open_photos(self.plan, self.device)
         assert opened is not None
         self.photos: Photos = opened
+        # Read at once: a wrong folder is then found before anything has been trained.
+        self.shown = [] if shown is None else self._open_shown(shown)
 
     @cached_property
     def identity(self) -> str:
@@ -138,13 +140,10 @@ class Material:
         blurry, sharp = (torch.cat(side) for side in zip(*pairs, strict=True))
         return Clips(blurry, sharp)
 
-    @cached_property
-    def shown(self) -> list[ShownClip]:
+    def _open_shown(self, folder: Path) -> list[ShownClip]:
         """Real clips below `--data eval=FOLDER`, a group for each folder in it."""
-        if self.eval_folder is None:
-            return []
         found = []
-        for sequence in open_dataset(self.eval_folder).sequences:
+        for sequence in open_dataset(folder).sequences:
             sides = (
                 torch.from_numpy(np.stack([read(t) for t in range(len(sequence))])).permute(0, 3, 1, 2)
                 for read in (sequence.read_blurry, sequence.read_sharp)
