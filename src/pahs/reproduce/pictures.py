@@ -2,7 +2,7 @@
 
 restored    (clips, H, W, 3) uint8: the middle frame of the clips that are shown
 blurry, sharp    the same frames of the input and the truth
-video       (T, H, W, 3) uint8: the first clip, restored;  video_blurry: as it was
+video       (T, H, W, 3) uint8, of filmed arms: the first clip, restored;  video_blurry: as it was
 maps        (clips, 4, H/4, W/4) uint8: f_B, h, h after PPRNN, h after SNLA, forward
 attention   (clips, H/16, W/16) float32: one point's attention to all tokens;  point (clips, 2): its row and column
 selection   (clips, H/16, W/16) float32
@@ -24,8 +24,8 @@ SHOWN = 3
 """Clips in the pictures: the first ones, never chosen by result."""
 
 
-def pictures(model: Deblurrer, material: Material) -> dict[str, NDArray[np.generic]]:
-    """Draw from a trained network."""
+def pictures(model: Deblurrer, material: Material, filmed: bool) -> dict[str, NDArray[np.generic]]:
+    """Draw from a trained network; a whole clip only where the report's video shows it."""
     restore, clips = restorer(model, material), material.clips
     blurry, sharp = clips.blurry[:SHOWN], clips.sharp[:SHOWN]
     restored, middle = restore(blurry), blurry.shape[1] // 2
@@ -33,7 +33,8 @@ def pictures(model: Deblurrer, material: Material) -> dict[str, NDArray[np.gener
         name: arrays(x[:, middle])
         for name, x in (("restored", restored), ("blurry", blurry), ("sharp", sharp))
     }
-    found |= {"video": arrays(restored[0]), "video_blurry": arrays(blurry[0])}
+    if filmed:
+        found |= {"video": arrays(restored[0]), "video_blurry": arrays(blurry[0])}
     if isinstance(model, PAHS):
         step = look(model, blurry.float().div(255), [middle])["forward"][0]
         found |= inside(step, blurry[:, middle])

@@ -23,6 +23,12 @@ FUTURE = (0, 3, 7, 11, 15, 19, 23)
 """Future frames of the paper's Table 2; its row 0 is the uni-directional network, ours is shown too."""
 
 
+FILMED = ("B0", "B3")
+"""Arms in the report's video."""
+PICTURED = (*FILMED, "B1", "NL", "ifirnn", "stfan", "estrnn", "tsp", "arvo")
+"""Arms in the report's pictures. Those of the others would not be looked at, and of all would be 100 MB."""
+
+
 @dataclass(frozen=True)
 class Arm:
     """One network to train."""

@@ -26,7 +26,7 @@ from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.measure import Measured, Metrics, measure, psnr_of_frames, restorer
 from pahs.reproduce.pace import known_pace
 from pahs.reproduce.pictures import pictures
-from pahs.reproduce.plan import ARMS, Unit
+from pahs.reproduce.plan import ARMS, FILMED, PICTURED, Unit
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime import weights
 from pahs.runtime.device import device_name
@@ -145,7 +145,8 @@ def train_group(
             model.eval()
             try:
                 found = measure(unit.arm, model, material)
-                drawn = pictures(model, material) if unit.seed == 0 else None
+                wanted = unit.seed == 0 and unit.arm.name in PICTURED
+                drawn = pictures(model, material, unit.arm.name in FILMED) if wanted else None
             except Exception as error:
                 if sticks(error, device):
                     raise

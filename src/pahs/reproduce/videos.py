@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from pahs.reproduce import store
+from pahs.reproduce.plan import FILMED
 
 RATE = 6
 """Frames per second: slow enough to look."""
@@ -24,13 +25,12 @@ Picture = NDArray[np.uint8]
 
 def write_videos(out: Path) -> list[Path]:
     """The first held-out clip: blurry, without the modules, with both."""
-    found = [
-        (title, store.read_pictures(out, arm)) for title, arm in (("neither module", "B0"), ("PAHS", "B3"))
-    ]
+    titles = ("neither module", "PAHS")
+    found = [(title, store.read_pictures(out, arm)) for title, arm in zip(titles, FILMED, strict=True)]
     there = [(title, pictures["video"]) for title, pictures in found if pictures is not None]
     if not there or find_spec("av") is None:
         return []
-    blurry = store.read_pictures(out, "B3" if found[1][1] is not None else "B0")
+    blurry = store.read_pictures(out, FILMED[found[1][1] is not None])
     assert blurry is not None
     path = out / "videos" / "held-out.mp4"
     write(path, ["blurry", *(t for t, _ in there)], [blurry["video_blurry"], *(v for _, v in there)], RATE)
