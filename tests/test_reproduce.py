@@ -19,14 +19,19 @@ from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
 from pahs.reproduce import results
 from pahs.reproduce import run as running
+from pahs.reproduce.calibrate import choose, spread
 from pahs.reproduce.command import Task, chosen_arms, reproduce, train
+from pahs.reproduce.figures import SYSTEMS
 from pahs.reproduce.full import DATASETS, full_recipe
 from pahs.reproduce.layers import layer_tables
 from pahs.reproduce.measure import Measured
 from pahs.reproduce.pace import Pace
 from pahs.reproduce.paper import paper
-from pahs.reproduce.plan import ARMS, Arm, Unit, config, count, units
-from pahs.reproduce.scales import SMALL, TINY
+from pahs.reproduce.plan import ARMS, FILMED, Arm, Unit, config, count, units
+from pahs.reproduce.record import read_record
+from pahs.reproduce.report import markdown
+from pahs.reproduce.scales import SMALL, TINY, with_steps
+from pahs.reproduce.store import read_pictures
 from pahs.training.recipe_file import load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -67,6 +72,14 @@ def test_pictures_are_not_empty(everything: Path) -> None:
     for path in pictures:
         with Image.open(path) as picture:
             assert min(picture.size) > 150 and np.array(picture.convert("L")).std() > 5, path
+
+
+def test_pictures_are_kept_of_the_arms_that_are_drawn(everything: Path) -> None:
+    drawn = {arm for panels in SYSTEMS.values() for _, arm in panels} | {*FILMED}
+    assert {path.parent.parent.name for path in everything.glob("runs/*/0/pictures.npz")} == drawn
+    for arm in drawn:
+        assert (read_pictures(everything, arm) or {}).keys() >= {"restored", "blurry", "sharp"}
+        assert ("video" in (read_pictures(everything, arm) or {})) == (arm in FILMED)
 
 
 def test_the_report_alone_changes_nothing(everything: Path) -> None:
@@ -212,6 +225,42 @@ def test_a_process_knows_when_it_began() -> None:
     assert 1.5 < age < 120
 
 
+def test_calibrating_chooses_steps_that_fit_and_later_calls_keep_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rehearsal of the first call on a GPU; the seconds are this machine's, the steps follow from them."""
+    task = Task(("C6",), "tiny", seeds=1, calibrate=0.2, out=tmp_path)
+    train(task, TINY, {"B3", "SE"}, {})
+    found = read_record(tmp_path).calibration
+    assert found is not None and set(found.seconds) == {"B3", "SE"} and found.together in (1, 2)
+    told = capsys.readouterr().err
+    assert f"{found.steps} steps, {found.together} at the same time: 2 trainings take" in told
+    assert "ms one after the other" in told
+    if found.steps > 1:  # a slow machine has no time for more
+        assert sum(found.seconds.values()) == pytest.approx(12, rel=0.5)
+    scores = json.loads((tmp_path / "runs" / "SE" / "0" / "scores.json").read_text())
+    assert f"psnr@{found.steps}" in scores["metrics"]
+    # A later call, with and without asking for it again, neither calibrates nor refuses.
+    for later in (replace(task, seeds=2, labels=("SE",)), Task(("SE",), "tiny", seeds=2, out=tmp_path)):
+        train(later, TINY, {"SE"}, {})
+        assert read_record(tmp_path).calibration == found
+    assert "calibrating" not in capsys.readouterr().err
+    assert f"{found.steps:,} steps" in markdown(results.collect(tmp_path, "tiny"), [], tmp_path)
+
+
+def test_steps_follow_from_seconds() -> None:
+    assert choose(600, fixed=100, a_step=0.9, least=100) == 550
+    assert choose(600, fixed=700, a_step=0.9, least=100) == 100, "fewer than the warm-up teach nothing"
+    assert [arm.name for arm in spread([ARMS[n] for n in ("U0", "U1", "B0", "B1", "NL")], 3)] == [
+        "U0",
+        "U1",
+        "B1",
+    ]
+    half = with_steps(SMALL, 520)
+    assert (half.curve, half.steps_on) == ((130, 260, 520), 260)
+    assert with_steps(SMALL, 1000) == SMALL and with_steps(TINY, 2) == TINY
+
+
 def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
     reproduce(Task(("B0",), "tiny", seeds=1, out=tmp_path))
     with pytest.raises(PahsError, match="other settings"):
@@ -229,6 +278,9 @@ def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
         (Task(scale="tiny", data=("photos=/no/where",)), "no such folder"),
         (Task(scale="tiny", seeds=0), "--seeds is 0"),
         (Task(scale="tiny", report_only=True), "holds no reproduction"),
+        (Task(scale="full", calibrate=1), "leave --scale full out"),
+        (Task(scale="tiny", calibrate=1, steps=3), "leave --steps out"),
+        (Task(scale="tiny", calibrate=0), "--calibrate is 0"),
         (Task(scale="full"), "exactly one of --data gopro=FOLDER"),
     ],
 )

@@ -39,7 +39,17 @@ def reproduce(
     minutes: Annotated[
         float | None, Parameter(help="Begin nothing that would not end within so many minutes.")
     ] = None,
-    together: Annotated[int, Parameter(help="Arms that train at the same time on one GPU.")] = 1,
+    together: Annotated[
+        int | None,
+        Parameter(help="Arms that train at the same time on one GPU.", show_default="as calibrated, or 1"),
+    ] = None,
+    calibrate: Annotated[
+        float | None,
+        Parameter(
+            help="Minutes that all trainings together may take, in as many calls as you like: time them first, "
+            "choose --steps and --together, and keep that for later calls."
+        ),
+    ] = None,
     output: Annotated[Path, Parameter(alias="-o", help="Folder of the reproduction.")] = Path("reproduction"),
     report_only: Annotated[
         bool, Parameter(negative="", help="Train nothing: write the report of what is there.")
@@ -60,7 +70,8 @@ def reproduce(
 
     check_choice("--scale", scale, ScaleName)
     chosen = next(name for name in get_args(ScaleName) if name == scale)
-    task = Task(labels, chosen, data, seeds, steps, minutes, process_began(), together, report_only, output)
+    began = process_began()
+    task = Task(labels, chosen, data, seeds, steps, minutes, began, together, calibrate, report_only, output)
     found = run(task)
     for one in found.judged:
         print(f"{one.claim.label:4} {one.verdict:17} {one.claim.hypothesis}")

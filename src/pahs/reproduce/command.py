@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
 from pahs.files import write_text
@@ -16,12 +17,15 @@ from pahs.reproduce.claims import CHEAP, CLAIMS
 from pahs.reproduce.figures import SYSTEMS, draw
 from pahs.reproduce.html import page
 from pahs.reproduce.paper import paper
-from pahs.reproduce.plan import ARMS, PARTS, units
-from pahs.reproduce.record import check, claim, read_scale
+from pahs.reproduce.plan import ARMS, PARTS, Unit, units
+from pahs.reproduce.record import Calibration, check, claim, note, read_record
 from pahs.reproduce.report import TITLE, markdown
-from pahs.reproduce.scales import SCALES, Scale, ScaleName
+from pahs.reproduce.scales import SCALES, Scale, ScaleName, with_steps
 from pahs.reproduce.tables import SPECS
 from pahs.reproduce.videos import write_videos
+
+if TYPE_CHECKING:
+    from pahs.reproduce.material import Material
 
 DATA = ("photos", "eval", "gopro", "dvd", "reds", "start")
 FIGURES = {
@@ -47,8 +51,10 @@ class Task:
     minutes: float | None = None
     began: float | None = None
     """The time of `time.monotonic` from which the minutes count; None: from the call."""
-    together: int = 1
-    """Arms that train at the same time on one GPU, on the same batches."""
+    together: int | None = None
+    """Arms that train at the same time on one GPU, on the same batches; None: as calibrated, or one."""
+    calibrate: float | None = None
+    """Minutes that all trainings together may take: time them first, and choose steps and together; once a folder."""
     report_only: bool = False
     out: Path = Path("reproduction")
 
@@ -59,17 +65,16 @@ def reproduce(task: Task) -> results.Results:
     for name, value in (("--seeds", task.seeds), ("--steps", task.steps), ("--together", task.together)):
         if value is not None and value < 1:
             raise PahsError(f"{name} is {value}; use 1 or more")
-    scale = chosen_scale(task)
+    check_calibrate(task)
     failed: dict[str, str] = {}
     if task.report_only:
-        read_scale(task.out)
+        read_record(task.out)
     elif task.scale == "full":
         from pahs.reproduce.full import run_full
 
         run_full(arms, folders, task.out, task.seeds, deadline(task))
     else:
-        assert scale is not None
-        failed = train(task, scale, arms, folders)
+        failed = train(task, SCALES[task.scale], arms, folders)
     found = write_report(task.out)
     if failed:
         which = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
@@ -108,15 +113,6 @@ def needed() -> dict[str, set[str]]:
     return needs | {CHEAP: set()}
 
 
-def chosen_scale(task: Task) -> Scale | None:
-    """The scale, with the steps that were asked for; None for full, whose trainings are recipes."""
-    scale = SCALES.get(task.scale)
-    if scale is not None and task.steps:
-        curve = tuple(sorted({*(s for s in scale.curve if s < task.steps), task.steps // 2 or 1, task.steps}))
-        scale = replace(scale, steps=task.steps, curve=curve)
-    return scale
-
-
 def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) -> dict[str, str]:
     """The scales tiny and small; returns the trainings that failed, and why."""
     import torch
@@ -127,10 +123,18 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce.run import run
 
     ends = deadline(task)
-    check(task.out, scale.name)
+    before = check(task.out, scale.name)
     material = Material(scale, folders.get("photos"), folders.get("eval"))
     claim(task.out, scale.name)
-    outcome = run(material, units(arms, scale, task.seeds), task.out, ends, task.together)
+    wanted = units(arms, scale, task.seeds)
+    found = before or calibrated(task, material, wanted)
+    steps = task.steps or (found.steps if found else None)
+    if steps:
+        material.use(with_steps(scale, steps))
+    together = task.together or (found.together if found else 1)
+    # Seconds that were calibrated are those of the steps that were chosen.
+    known = found.seconds if found and steps == found.steps else {}
+    outcome = run(material, wanted, task.out, ends, together, known)
     if outcome.left:
         say(f"{outcome.left} trainings are still to do: the same command continues with them")
         return outcome.failed
@@ -143,6 +147,29 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     return outcome.failed
 
 
+def calibrated(task: Task, material: Material, wanted: Sequence[Unit]) -> Calibration | None:
+    """Calibrate if that is asked for; a folder that holds trainings has its steps already."""
+    if task.calibrate is None:
+        return None
+    from pahs.reproduce.calibrate import AT_ONCE, calibrate
+
+    if any((task.out / "runs").glob("*/*")):
+        raise PahsError(f"{task.out}: holds trainings that were not calibrated; name another --output")
+    found = calibrate(material, wanted, task.calibrate, task.together or AT_ONCE)
+    note(task.out, found)
+    return found
+
+
+def check_calibrate(task: Task) -> None:
+    if task.calibrate is None:
+        return
+    if task.calibrate <= 0:
+        raise PahsError(f"--calibrate is {task.calibrate:g}; use minutes above 0")
+    if task.scale == "full" or task.steps or task.report_only:
+        other = "--scale full" if task.scale == "full" else "--steps" if task.steps else "--report-only"
+        raise PahsError(f"--calibrate chooses the steps of the scales tiny and small; leave {other} out")
+
+
 def deadline(task: Task) -> float | None:
     """When the minutes are over, on the clock of `time.monotonic`."""
     if task.minutes is None:
@@ -152,7 +179,7 @@ def deadline(task: Task) -> float | None:
 
 def write_report(out: Path) -> results.Results:
     """Everything that can be told from what lies in the folder."""
-    found = results.collect(out, read_scale(out))
+    found = results.collect(out, read_record(out).scale)
     results.write(found, out)
     drawn, videos = draw(out, found.scores, found.judged), write_videos(out)
     text = markdown(found, drawn, out)

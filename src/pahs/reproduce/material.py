@@ -103,6 +103,10 @@ class Material:
         # Read at once: a wrong folder is then found before anything has been trained.
         self.shown = [] if shown is None else self._open_shown(shown)
 
+    def use(self, scale: Scale) -> None:
+        """Go on with other lengths of training; photos and clips stay."""
+        self.scale = scale
+
     @cached_property
     def identity(self) -> str:
         """Of the photos and the real clips: other ones give other numbers."""

@@ -34,7 +34,7 @@ class Pace:
 
 
 def known_pace(out: Path, machine: str, calibrated: Mapping[str, float]) -> Pace:
-    """What was calibrated, replaced by what trainings took; of several seeds the slowest, which was not warm."""
+    """What was calibrated, replaced by what trainings took."""
     return Pace({**calibrated, **store.seconds(out, machine)})
 
 

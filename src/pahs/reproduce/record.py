@@ -1,38 +1,70 @@
-"""`reproduction.json`: what a folder reproduces. Every later call reads it, on any machine."""
+"""`reproduction.json`: what a folder reproduces, and what was calibrated. Every later call reads it, on any machine."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from pahs.errors import PahsError
 from pahs.files import write_json
 
-RECORD = "reproduction.json"
+FILE = "reproduction.json"
 
 
-def read_scale(out: Path) -> str:
-    """The scale of the reproduction in a folder."""
-    path = out / RECORD
+@dataclass(frozen=True)
+class Calibration:
+    """What `--calibrate` chose."""
+
+    steps: int
+    together: int
+    gain: float
+    """Time of a step of several arms at the same time, as a fraction of that one after the other; 1: no faster."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Expected seconds of a training by arm."""
+    machine: str = ""
+
+
+@dataclass(frozen=True)
+class Record:
+    """The whole file."""
+
+    scale: str
+    calibration: Calibration | None = None
+
+
+def read_record(out: Path) -> Record:
+    path = out / FILE
     try:
-        return str(json.loads(path.read_text())["scale"])
+        data = json.loads(path.read_text())
+        found = data.get("calibration")
+        return Record(data["scale"], None if found is None else Calibration(**found))
     except FileNotFoundError:
         raise PahsError(
-            f"{out}: holds no reproduction ({RECORD} is missing); run it without --report-only first, "
-            "or copy that file along"
+            f"{out}: holds no reproduction ({FILE} is missing); run it without --report-only first, or copy that "
+            "file along"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PahsError(f"{path}: cannot be read ({error})") from None
 
 
-def check(out: Path, scale: str) -> None:
-    """Refuse a folder that holds another scale."""
-    if (out / RECORD).exists() and read_scale(out) != scale:
-        raise PahsError(f"{out}: holds a reproduction at scale {read_scale(out)}; name another --output")
+def check(out: Path, scale: str) -> Calibration | None:
+    """What was calibrated in a folder before; one that holds another scale is refused."""
+    if not (out / FILE).exists():
+        return None
+    record = read_record(out)
+    if record.scale != scale:
+        raise PahsError(f"{out}: holds a reproduction at scale {record.scale}; name another --output")
+    return record.calibration
 
 
 def claim(out: Path, scale: str) -> None:
     """Mark the folder as a reproduction of this scale, once it is known that one can begin."""
     check(out, scale)
-    if not (out / RECORD).exists():
-        write_json(out / RECORD, {"scale": scale})
+    if not (out / FILE).exists():
+        write_json(out / FILE, asdict(Record(scale)))
+
+
+def note(out: Path, calibration: Calibration) -> None:
+    """Keep what was calibrated for all later calls."""
+    write_json(out / FILE, asdict(replace(read_record(out), calibration=calibration)))

@@ -36,10 +36,10 @@ MEANING = (
 )
 
 SMALL_CAVEATS = (
-    "Networks of about 1 M parameters, trained for 1,000 steps on blur that is synthesised from photos: motion alone, "
-    "without noise, codec or highlights, averaged as stored values; the camera shakes, so that some frames are sharper "
-    "than others. Scored on held-out clips of the same kind. The paper trains for hundreds of thousands of steps on "
-    "GOPRO, DVD and REDS. ARVo is an approximation from its abstract."
+    "Networks of about 1 M parameters, trained for {steps} steps on blur that is synthesised from photos: motion "
+    "alone, without noise, codec or highlights, averaged as stored values; the camera shakes, so that some frames are "
+    "sharper than others. Scored on held-out clips of the same kind. The paper trains for hundreds of thousands of "
+    "steps on GOPRO, DVD and REDS. ARVo is an approximation from its abstract."
 )
 
 PLOTS = "differences", "curves", "positions"
@@ -78,12 +78,13 @@ def _head(results: Results) -> Iterator[str]:
     scale = SCALES.get(results.scale)
     yield f"# The paper, reproduced at scale {results.scale}\n"
     yield f"*{TITLE}*\n"
-    yield f"- scale: {scale.about if scale else 'the published datasets and networks'}"
+    length = f"; {results.steps:,} steps" if results.steps else ""
+    yield f"- scale: {scale.about if scale else 'the published datasets and networks'}{length}"
     yield f"- trainings: {trained} ({len(results.scores)} arms, {' or '.join(map(str, seeds)) or 'no'} seeds each)"
     yield f"- machine: {'; '.join(results.machines) or 'none yet'}; {results.minutes:.0f} minutes of training"
     yield f"- pahs {__version__}; repeat it with `pahs reproduce --scale {results.scale}`\n"
     if results.scale == "small":
-        yield SMALL_CAVEATS + "\n"
+        yield SMALL_CAVEATS.format(steps=f"{results.steps or scale.steps:,}" if scale else "") + "\n"
     if results.scale == "tiny":
         yield "**Scale tiny rehearses the machinery. Its verdicts mean nothing.**\n"
 

@@ -29,6 +29,8 @@ class Results:
     scores: AllScores
     minutes: float
     machines: tuple[str, ...]
+    steps: int | None
+    """Of the longest training; None: nothing is trained, or it says nothing about it."""
 
 
 def collect(out: Path, scale: str) -> Results:
@@ -43,7 +45,14 @@ def collect(out: Path, scale: str) -> Results:
         scores,
         store.minutes(out),
         tuple(store.machines(out)),
+        longest(scores),
     )
+
+
+def longest(scores: AllScores) -> int | None:
+    """Steps of the longest training."""
+    names = {name for runs in scores.values() for run in runs.values() for name in run.metrics}
+    return max((int(name.removeprefix("psnr@")) for name in names if name.startswith("psnr@")), default=None)
 
 
 def write(results: Results, out: Path) -> None:

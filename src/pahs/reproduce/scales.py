@@ -75,6 +75,13 @@ class Scale:
     """Drawn pictures to make clips from; 0: the user's photos."""
 
 
+def with_steps(scale: Scale, steps: int) -> Scale:
+    """The same over another number of steps: clips are scored at the same fractions, and arms that are trained on make
+    half as many steps."""
+    curve = tuple(sorted({max(1, steps * number // scale.steps) for number in scale.curve}))
+    return replace(scale, steps=steps, curve=curve, steps_on=max(1, steps // 2))
+
+
 def plugged(config: ModelConfig) -> ModelConfig:
     """A peer with PPRNN and SNLA."""
     assert isinstance(config, LSTMConfig | OVDConfig | IFIRNNConfig | STFANConfig)
@@ -83,7 +90,7 @@ def plugged(config: ModelConfig) -> ModelConfig:
 
 TINY = Scale(
     name="tiny",
-    about="a rehearsal in seconds: two steps on drawn textures, which decide nothing",
+    about="a rehearsal in seconds, on drawn textures, which decide nothing",
     base=PAHSConfig(width=12, shared_extractor=True, global_skip=True),
     peers={
         "lstm": LSTMConfig(width=4, blocks=1, global_skip=True),
@@ -122,7 +129,7 @@ TINY = Scale(
 
 SMALL = Scale(
     name="small",
-    about="networks of about 1 M parameters, 1,000 steps on blur synthesised from photos; one GPU",
+    about="networks of about 1 M parameters, on blur synthesised from photos; one GPU",
     base=PAHSConfig(width=48, shared_extractor=True, global_skip=True),
     peers={
         "lstm": LSTMConfig(global_skip=True),

@@ -2,7 +2,7 @@
 
 scores.json           all numbers
 weights.safetensors   of the first seed, and of arms that others continue (half precision)
-pictures.npz          of the first seed: restored frames of the clips that the report shows, maps of its attention
+pictures.npz          of the first seed of `plan.PICTURED`: restored frames of the clips that the report shows, and maps
 minutes.json          how long it took, which is no result
 
 `failures.json` beside `runs/` names trainings that came to nothing, and why.
@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,13 +98,13 @@ def minutes(out: Path) -> float:
 
 
 def seconds(out: Path, machine: str) -> dict[str, float]:
-    """By arm, what its slowest training on this machine took."""
-    found: dict[str, float] = {}
+    """By arm, what its trainings on this machine took: the median, since the first of a process takes longer."""
+    found: dict[str, list[float]] = {}
     for path in _records(out):
         record, arm = json.loads(path.read_text()), path.parent.parent.name
         if record["machine"] == machine:
-            found[arm] = max(found.get(arm, 0.0), 60 * float(record["minutes"]))
-    return found
+            found.setdefault(arm, []).append(60 * float(record["minutes"]))
+    return {arm: median(values) for arm, values in found.items()}
 
 
 def machines(out: Path) -> list[str]:
