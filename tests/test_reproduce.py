@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -382,20 +383,27 @@ def test_small_goes_its_whole_length_with_photos(tmp_path: Path) -> None:
         train(task, scale, {"BL"}, {"photos": tmp_path / "photos"})
 
 
-def test_training_needs_neither_ffmpeg_nor_plots(tmp_path: Path) -> None:
-    """As on a machine that only trains; the report is written without pictures, and with them elsewhere."""
+def test_training_needs_only_what_trains(tmp_path: Path) -> None:
+    """As on a machine that only trains: a report in Markdown, without pictures; the whole one is made elsewhere."""
     code = (
-        "import sys; sys.modules.update(dict.fromkeys(('av', 'matplotlib', 'tensorboard', 'skimage', 'scipy')))\n"
-        "from importlib import util; find = util.find_spec\n"
-        "util.find_spec = lambda name, *a: None if name in ('av', 'matplotlib') else find(name, *a)\n"
-        "from pahs.cli import main\n"
-        f"sys.exit(main(['reproduce', 'U0', '--scale', 'tiny', '--seeds', '1', '-o', {str(tmp_path)!r}]))"
+        "import sys\n"
+        "absent = 'av cyclopts markdown_it matplotlib rich scipy skimage tensorboard'\n"
+        "sys.modules.update(dict.fromkeys(absent.split()))\n"
+        "from pathlib import Path\n"
+        "from pahs.reproduce.command import Task, reproduce\n"
+        f"reproduce(Task(('U0', 'B3'), 'tiny', seeds=1, out=Path({str(tmp_path)!r})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (
-        not (tmp_path / "figures").exists()
-        and "matplotlib is missing" in (tmp_path / "report.md").read_text()
-    )
-    reproduce(Task(report_only=True, out=tmp_path))
-    assert (tmp_path / "figures" / "positions.png").exists()
+    assert done.stderr.splitlines()[-1].startswith("markdown-it-py is missing: ")
+    assert not (tmp_path / "figures").exists() and not (tmp_path / "report.html").exists()
+    assert "matplotlib is missing" in (tmp_path / "report.md").read_text()
+
+    # What docs/reproduction.md says to bring home is enough.
+    home = tmp_path / "home"
+    shutil.copytree(tmp_path / "runs", home / "runs", ignore=shutil.ignore_patterns("weights.safetensors"))
+    with pytest.raises(PahsError, match=r"reproduction\.json is missing"):
+        reproduce(Task(report_only=True, out=home))
+    shutil.copy(tmp_path / "reproduction.json", home)
+    reproduce(Task(report_only=True, out=home))
+    assert (home / "figures" / "positions.png").exists() and (home / "report.html").exists()

@@ -76,7 +76,8 @@ def reproduce(
     for one in found.judged:
         print(f"{one.claim.label:4} {one.verdict:17} {one.claim.hypothesis}")
     print(f"{found.cost.label:4} {found.cost.verdict:17} {HYPOTHESIS}")
-    print(f"look at {output / 'report.html'}")
+    page = output / "report.html"
+    print(f"look at {page if page.exists() else output / 'report.md'}")
 
 
 @app.command

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,7 +187,15 @@ def write_report(out: Path) -> results.Results:
     text = markdown(found, drawn, out)
     shown = "".join(f"\n![{path.stem}]({path.relative_to(out).as_posix()})\n" for path in videos)
     write_text(out / "report.md", text)
-    write_text(out / "report.html", page(text + (f"\n## Videos\n{shown}" if shown else ""), out, TITLE))
+    if find_spec("markdown_it") is None:
+        (out / "report.html").unlink(missing_ok=True)  # it would be of an earlier state
+        print(
+            f"markdown-it-py is missing: {out / 'report.md'} is written, report.html is not; where it is installed, "
+            "--report-only writes both",
+            file=sys.stderr,
+        )
+    else:
+        write_text(out / "report.html", page(text + (f"\n## Videos\n{shown}" if shown else ""), out, TITLE))
     return found
 
 
