@@ -8,17 +8,20 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from pahs.benchmarks.zoo import Row
 from pahs.errors import PahsError
 from pahs.networks import PAHSConfig
-from pahs.reproduce import results
+from pahs.reproduce import cheap, results
 from pahs.reproduce import run as running
 from pahs.reproduce.calibrate import choose, spread
 from pahs.reproduce.command import Task, chosen_arms, reproduce, train
@@ -381,6 +384,39 @@ def test_small_goes_its_whole_length_with_photos(tmp_path: Path) -> None:
     (tmp_path / "photos" / "0.png").unlink()
     with pytest.raises(PahsError, match="other settings, data"):
         train(task, scale, {"BL"}, {"photos": tmp_path / "photos"})
+
+
+def zoo(failing: Sequence[str]) -> object:
+    rows = [Row(name, frames=10, seconds=1.0) for name in cheap.MEASURED if name not in failing]
+    rows += [Row(name, error="OutOfMemoryError: CUDA out of memory") for name in failing]
+    return SimpleNamespace(rows=rows, conditions="a GPU")
+
+
+def test_speeds_that_failed_are_named_and_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for failing, kept in ((["arvo", "tsp"], False), (["tsp"], True)):
+        monkeypatch.setattr("pahs.benchmarks.zoo.measure_all", lambda *_, failing=failing: zoo(failing))
+        cheap.measure_speeds(tmp_path)
+        told = capsys.readouterr().err
+        assert "the speed of tsp could not be measured: OutOfMemoryError" in told
+        assert ("no speeds are kept, since arvo is missing" in told) is not kept
+        assert (cheap.read_speeds(tmp_path) is not None) is kept
+
+
+@pytest.mark.parametrize(
+    ("labels", "measured"), [((), True), (("C17",), True), (("C5",), False), (("B0", "C17"), True)]
+)
+def test_speeds_are_measured_where_they_are_asked_for(
+    labels: tuple[str, ...], measured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Path] = []
+    monkeypatch.setattr(cheap, "measure_speeds", calls.append)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("pahs.reproduce.material.Material", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(running, "run", lambda *_: running.Outcome(0, {}))
+    train(Task(labels, "small", out=tmp_path), SMALL, set(), {"photos": tmp_path})
+    assert bool(calls) is measured
 
 
 def test_training_needs_only_what_trains(tmp_path: Path) -> None:

@@ -141,7 +141,8 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
         say(f"{outcome.left} trainings are still to do: the same command continues with them")
         return outcome.failed
     left = math.inf if ends is None else (ends - time.monotonic()) / 60
-    if scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(task.out) is None:
+    asked = not task.labels or CHEAP in task.labels
+    if asked and scale.name != "tiny" and torch.cuda.is_available() and cheap.read_speeds(task.out) is None:
         if left > cheap.MINUTES:
             cheap.measure_speeds(task.out)
         else:
