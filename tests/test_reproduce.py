@@ -26,7 +26,7 @@ from pahs.reproduce import run as running
 from pahs.reproduce.calibrate import choose, spread
 from pahs.reproduce.command import Task, chosen_arms, reproduce, train
 from pahs.reproduce.figures import SYSTEMS
-from pahs.reproduce.full import DATASETS, full_recipe
+from pahs.reproduce.full import DATASETS, Published, full_recipe
 from pahs.reproduce.layers import layer_tables
 from pahs.reproduce.measure import Measured
 from pahs.reproduce.pace import Pace
@@ -282,6 +282,13 @@ def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
         (Task(scale="tiny", data=("photos=/no/where",)), "no such folder"),
         (Task(scale="tiny", seeds=0), "--seeds is 0"),
         (Task(scale="tiny", report_only=True), "holds no reproduction"),
+        (Task(scale="tiny", data=("photos=.",)), "--scale tiny does not use it, but eval"),
+        (Task(scale="small", data=("gopro=.",)), "--scale small does not use it, but photos, eval"),
+        (Task(scale="full", data=("photos=.",)), "--scale full does not use it, but gopro, dvd, reds, start"),
+        (Task(scale="tiny", data=("eval=.", "eval=.")), "eval is given twice"),
+        (Task(scale="full", steps=9), "--steps is for the scales tiny and small"),
+        (Task(scale="full", together=4), "--together is for the scales tiny and small"),
+        (Task(scale="full", data=("gopro=.", "start=.")), "--data start= is for reds"),
         (Task(scale="full", calibrate=1), "leave --scale full out"),
         (Task(scale="tiny", calibrate=1, steps=3), "leave --steps out"),
         (Task(scale="tiny", calibrate=0), "--calibrate is 0"),
@@ -316,6 +323,26 @@ def test_full_refuses_other_frame_counts_than_the_papers(tmp_path: Path) -> None
             Image.new("RGB", (32, 32)).save(folder / "000001.png")
     with pytest.raises(PahsError, match=r"train has 1 frames in 1 sequences, the paper's gopro has 2103"):
         reproduce(Task(scale="full", data=(f"gopro={tmp_path}",), out=tmp_path / "out"))
+
+
+def test_full_checks_all_start_weights_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for split in ("train", "val"):
+        for side in ("blur", "sharp"):
+            folder = tmp_path / "reds" / f"{split}_{side}" / "000"
+            folder.mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(folder / "00000000.png")
+    monkeypatch.setitem(DATASETS, "reds", Published(1, 1, 1, (1,)))
+    begun: list[str] = []
+    monkeypatch.setattr("pahs.reproduce.full.trained", lambda unit, *_: begun.append(unit.folder))
+    first = tmp_path / "gopro" / "runs" / "B0" / "0" / "weights.safetensors"
+    first.parent.mkdir(parents=True)
+    first.touch()
+    data = (f"reds={tmp_path / 'reds'}", f"start={tmp_path / 'gopro'}")
+    with pytest.raises(PahsError, match=r"B0.1.weights\.safetensors is missing and 1 more"):
+        reproduce(Task(("B0",), "full", data, out=tmp_path / "out"))
+    assert not begun and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["gopro", "dvd", "reds"])

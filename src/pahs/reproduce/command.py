@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,12 @@ from pahs.reproduce.videos import write_videos
 if TYPE_CHECKING:
     from pahs.reproduce.material import Material
 
-DATA = ("photos", "eval", "gopro", "dvd", "reds", "start")
+DATA: dict[ScaleName, tuple[str, ...]] = {
+    "small": ("photos", "eval"),
+    "tiny": ("eval",),
+    "full": ("gopro", "dvd", "reds", "start"),
+}
+"""The names of --data that a scale uses."""
 FIGURES = {
     "fig:pprnn-graph": ("B2", "N1", "N2", "N3", "B3", "R1", "R2", "R3", "R4"),
     "fig:featurevisualization": ("B3",),
@@ -63,11 +69,11 @@ class Task:
 
 def reproduce(task: Task) -> results.Results:
     """Train what is missing, as far as the minutes go, and write report.md, report.html and results.json."""
-    arms, folders = chosen_arms(task.labels), data_folders(task.data)
+    arms, folders = chosen_arms(task.labels), data_folders(task.data, task.scale)
     for name, value in (("--seeds", task.seeds), ("--steps", task.steps), ("--together", task.together)):
         if value is not None and value < 1:
             raise PahsError(f"{name} is {value}; use 1 or more")
-    check_calibrate(task)
+    check_choices(task)
     failed: dict[str, str] = {}
     if task.report_only:
         read_record(task.out)
@@ -163,7 +169,14 @@ def calibrated(task: Task, material: Material, wanted: Sequence[Unit]) -> Calibr
     return found
 
 
-def check_calibrate(task: Task) -> None:
+def check_choices(task: Task) -> None:
+    """Refuse options that would be ignored."""
+    if task.scale == "full":
+        for name, given in (("--steps", task.steps), ("--together", task.together)):
+            if given is not None and not task.report_only:
+                raise PahsError(
+                    f"{name} is for the scales tiny and small; at --scale full the paper's recipes decide"
+                )
     if task.calibrate is None:
         return
     if task.calibrate <= 0:
@@ -200,14 +213,21 @@ def write_report(out: Path) -> results.Results:
     return found
 
 
-def data_folders(given: Sequence[str]) -> dict[str, Path]:
-    """NAME=FOLDER, each known and there."""
-    found = {}
+def data_folders(given: Sequence[str], scale: ScaleName) -> dict[str, Path]:
+    """NAME=FOLDER, each known, there and of use."""
+    found: dict[str, Path] = {}
+    names = list(dict.fromkeys(chain.from_iterable(DATA.values())))
     for text in given:
         name, equals, folder = text.partition("=")
-        if not equals or name not in DATA:
-            raise PahsError(f"--data {text}: write it as NAME=FOLDER; the names are {', '.join(DATA)}")
+        if not equals or name not in names:
+            raise PahsError(f"--data {text}: write it as NAME=FOLDER; the names are {', '.join(names)}")
         if not Path(folder).is_dir():
             raise PahsError(f"--data {text}: no such folder")
+        if name not in DATA[scale]:
+            raise PahsError(
+                f"--data {text}: --scale {scale} does not use it, but {', '.join(DATA[scale])}; leave it out"
+            )
+        if name in found:
+            raise PahsError(f"--data {text}: {name} is given twice")
         found[name] = Path(folder)
     return found

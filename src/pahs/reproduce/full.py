@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -69,10 +69,10 @@ def run_full(
     root = folders[name]
     checked(root, name, "train")
     test = checked(root, name, "test")
+    left = [u for u in full_units(arms, seeds) if not store.finished(out, u, fingerprint(u, name))]
+    check_start(left, name, folders.get("start"))
     claim(out, "full")
-    for unit in full_units(arms, seeds):
-        if store.finished(out, unit, fingerprint(unit, name)):
-            continue
+    for unit in left:
         if deadline is not None and time.monotonic() > deadline:
             say("the time is over: the same command continues")
             return
@@ -90,7 +90,27 @@ def chosen_dataset(folders: dict[str, Path]) -> Dataset:
         raise PahsError(
             "--data start=FOLDER is missing: on REDS the paper starts from its GOPRO weights; name that run"
         )
+    if there[0] != "reds" and "start" in folders:
+        raise PahsError(
+            f"--data start= is for reds: on {there[0]} the paper starts from random weights; leave it out"
+        )
     return there[0]
+
+
+def check_start(left: Sequence[Unit], name: Dataset, start: Path | None) -> None:
+    """Refuse a reproduction to start from that lacks weights, before weeks go into those that are there."""
+    if start is None or name != "reds":
+        return
+    needed = [start_weights(start, unit) for unit in left if not unit.arm.continues]
+    if missing := [path for path in needed if not path.exists()]:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise PahsError(
+            f"--data start={start}: {missing[0]} is missing{more}; train these arms and seeds on GOPRO first"
+        )
+
+
+def start_weights(start: Path, unit: Unit) -> Path:
+    return store.folder(start, unit) / store.WEIGHTS
 
 
 def checked(root: Path, name: Dataset, split: Literal["train", "test"]) -> PairedDataset:
@@ -132,7 +152,7 @@ def full_recipe(unit: Unit, name: Dataset, root: Path, start: Path | None) -> Re
     epochs, milestones = published.epochs, published.milestones
     if unit.arm.part == "plug-ins":
         epochs, milestones = GENERALIZATION_EPOCHS, (200, 400)
-    first = str(start / "runs" / unit.folder / store.WEIGHTS) if start and name == "reds" else ""
+    first = str(start_weights(start, unit)) if start and name == "reds" else ""
     return Recipe(
         model=ModelSection(preset="pahs-paper", config=full_config(unit.arm)),
         data=DataSection(kind="dataset", root=str(root), layout=name, frames=8, size=256, seed=unit.seed),
