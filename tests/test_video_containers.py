@@ -12,7 +12,8 @@ import pytest
 
 from clips import decoded, make_clip, packet_times, packets_of
 from pahs.errors import PahsError
-from pahs.video import EncodeOptions, probe, transform
+from pahs.video import EncodeOptions, VideoReader, probe, transform
+from pahs.video.frames import Frame
 
 LOSSLESS = EncodeOptions(lossless=True, preset="ultrafast")
 FAST = EncodeOptions(preset="ultrafast")
@@ -77,6 +78,66 @@ def test_joined_recordings_play_one_after_the_other(tmp_path, kind, target):
     sound = packet_times(report.dst, "audio")
     # Sound of the second part lies where its pictures are.
     assert abs((sound[len(sound) // 2] - shown[30]) - (sound[0] - shown[0])) < Fraction(2, 25)
+
+
+def times_of(path: Path) -> tuple[list[float], list[float], list[str]]:
+    """When pictures and sound are shown, in seconds, and what is said of the file."""
+    with VideoReader(path) as reader:
+        items = list(reader.items())
+        shown = [float(x.pts * x.time_base) for x in items if isinstance(x, Frame)]
+        heard = [float(x.pts * x.time_base) for x in items if not isinstance(x, Frame)]
+        return shown, heard, reader.warnings
+
+
+@pytest.mark.parametrize("kind", ["video", "audio"])
+@pytest.mark.parametrize("reordered", [False, True])
+@pytest.mark.parametrize("wrong", [16384, 700, -600, -1500])
+def test_a_damaged_time_stamp_moves_nothing_but_its_own_packet(tmp_path, kind, reordered, wrong):
+    """In Matroska each packet has a stamp of two bytes, in milliseconds: any of them but the last may be wrong."""
+    settings = {"bf": "3", "b-adapt": "0"} if reordered else {"bf": "0", "preset": "ultrafast"}
+    clip = make_clip(tmp_path / "clip.mkv", frames=60, settings=settings, audio="aac")
+    shown, heard, _ = times_of(clip.path)
+    data, bad = clip.path.read_bytes(), tmp_path / "bad.mkv"
+    payloads = packets_of(clip.path, kind)
+    stamps = {i: data.index(payload) - 3 for i, payload in enumerate(payloads[:-1])}
+    places = sorted({*range(3), *range(3, len(payloads) - 2, 7), len(payloads) - 2})
+    tried = 0
+    for at in (stamps[place] for place in places):
+        stamp = int.from_bytes(data[at : at + 2], "big") + wrong
+        if stamp < 0:
+            continue
+        bad.write_bytes(data[:at] + stamp.to_bytes(2, "big") + data[at + 2 :])
+        found_shown, found_heard, said = times_of(bad)
+        assert found_shown == pytest.approx(shown, abs=0.1), at
+        assert found_heard == pytest.approx(heard, abs=0.1), at
+        assert not any("afresh" in line for line in said), at
+        tried += 1
+    assert tried > 2
+
+
+def test_a_damaged_time_stamp_is_mended_in_the_result_and_said(tmp_path):
+    clip = make_clip(
+        tmp_path / "clip.mkv", frames=60, settings={"qp": "0", "preset": "ultrafast"}, audio="aac"
+    )
+    data, payload = clip.path.read_bytes(), packets_of(clip.path, "video")[40]
+    at = data.index(payload) - 3
+    (tmp_path / "in.mkv").write_bytes(data[:at] + bytes([data[at] | 0x40]) + data[at + 1 :])
+    report = transform(tmp_path / "in.mkv", tmp_path / "out.mkv", identity, encode=FAST)
+    assert shown_at(report.dst) == [Fraction(i, 25) for i in range(60)]
+    assert packet_times(report.dst, "audio") == packet_times(clip.path, "audio")
+    assert report.warnings == ("in.mkv: damaged time stamps were replaced by those between their neighbours",)
+
+
+def test_a_long_gap_between_two_pictures_stays(tmp_path):
+    """Pictures that are shown out of order around a gap look like damage, packet by packet."""
+    unit, pts = Fraction(1, 1000), [40 * i + (9000 if i >= 13 else 0) for i in range(30)]
+    for reordered in ("0", "3"):
+        settings = {"bf": reordered, "b-adapt": "0"}
+        clip = make_clip(
+            tmp_path / f"{reordered}.mkv", frames=30, settings=settings, time_base=unit, pts=pts, audio="aac"
+        )
+        shown, _, said = times_of(clip.path)
+        assert shown == pytest.approx([t / 1000 for t in pts]) and said == []
 
 
 def test_times_that_wrap_are_moved_above_zero(tmp_path):

@@ -16,7 +16,7 @@ from pahs.video.frames import Frame, FrameSource, VideoInfo
 from pahs.video.opening import open_video
 from pahs.video.pixels import has_alpha, layout_of, planes_of, repacked
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
-from pahs.video.timeline import Timeline
+from pahs.video.timeline import Timeline, even
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
@@ -160,22 +160,15 @@ class VideoReader(FrameSource):
         return info
 
     def _decode(self) -> Iterator[VideoFrame | Packet[Stream]]:
+        return even(self._decode_packets(), self.stream.time_base or Fraction(1, 25), self._note_mended)
+
+    def _decode_packets(self) -> Iterator[VideoFrame | Packet[Stream]]:
         import av
 
-        packets = self.container.demux(tuple(self.container.streams))
         whole = Deinterlacer(self.stream.time_base or Fraction(1, 25)) if self._deinterlace else None
-        while True:
-            try:
-                packet = next(packets)
-            except (StopIteration, IndexError, av.FFmpegError) as end:
-                self._check_memory(end)
-                self._failed += isinstance(end, av.FFmpegError)
-                if isinstance(end, IndexError):  # at the very end, PyAV stumbles over streams that came late
-                    self._note("a stream that begins in the middle is not kept")
-                if whole is not None:
-                    yield from whole.finish()
-                return
-            self._timeline.apply(packet)
+        for packet in self._packets():
+            if self._timeline.mended:
+                self._note_mended()
             if self._timeline.joined:
                 self._note("time stamps start afresh in the middle; the parts were put one after the other")
             if packet.stream.index != self.stream.index:
@@ -188,6 +181,25 @@ class VideoReader(FrameSource):
             except av.FFmpegError as error:
                 self._check_memory(error)
                 self._failed += 1
+        if whole is not None:
+            yield from whole.finish()
+
+    def _packets(self) -> Iterator[Packet[Stream]]:
+        """The packets of all streams, at their times in the whole recording."""
+        import av
+
+        packets = self.container.demux(tuple(self.container.streams))
+        while True:
+            try:
+                packet = next(packets)
+            except (StopIteration, IndexError, av.FFmpegError) as end:
+                self._check_memory(end)
+                self._failed += isinstance(end, av.FFmpegError)
+                if isinstance(end, IndexError):  # at the very end, PyAV stumbles over streams that came late
+                    self._note("a stream that begins in the middle is not kept")
+                yield from self._timeline.finish()
+                return
+            yield from self._timeline.put(packet)
 
     def _pictures(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
         """What a packet of pictures gives; who reads the other streams alone leaves most of them undecoded."""
@@ -217,6 +229,9 @@ class VideoReader(FrameSource):
             self._note("presentation times that do not increase were moved to the next free one")
             pts = last + 1
         return Frame(planes_of(frame, info.pixels), pts, info.time_base, frame.duration or None)
+
+    def _note_mended(self) -> None:
+        self._note("damaged time stamps were replaced by those between their neighbours")
 
     def _note(self, what: str) -> None:
         note = f"{self.path.name}: {what}"
