@@ -6,9 +6,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -130,20 +131,24 @@ def bar(label: str, total: int | None, unit: str = "frames", quiet: bool = False
 @contextmanager
 def _logged(label: str, unit: str, advance: Advance) -> Iterator[None]:
     """Print how far it is every ten seconds, from a thread that ends with the job."""
-    ended, started = threading.Event(), time.monotonic()
+    ended: SimpleQueue[None] = SimpleQueue()  # an Event has a lock, which Ctrl-C can leave taken
+    started = time.monotonic()
 
     def tell() -> None:
-        while not ended.wait(LOG_SECONDS):
+        while True:
+            with suppress(Empty):
+                return ended.get(timeout=LOG_SECONDS)
             line = describe(advance.progress, unit, time.monotonic() - started)
             print(f"{label}: {line}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=tell, name="pahs-progress", daemon=True)
-    thread.start()
     try:
+        thread.start()
         yield
     finally:
-        ended.set()
-        thread.join()
+        ended.put(None)
+        if thread.is_alive():  # an interrupt may have come before it was started
+            thread.join()
 
 
 def describe(progress: Progress, unit: str, seconds: float) -> str:

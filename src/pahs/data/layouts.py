@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from pahs.choices import AnyLayout, Kind, Layout, Split, check_choice
+from pahs.data.threads import map_in_threads
 from pahs.errors import PahsError
 
 Frame = NDArray[np.uint8]
@@ -40,6 +40,8 @@ _PAIR_FOLDERS = (
     ("Blur/RGB", "Sharp/RGB"),
 )
 _PAIR_DEPTH = 5
+_READERS = 16
+"""Threads that read headers: on a network's disk most of the time is waiting."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,7 @@ def open_dataset(
         check_choice("split", split, Split)
     chosen, found = _recognise(root, layout, kind)
     found = _of_split(root, chosen, found, split)
-    with ThreadPoolExecutor() as pool:
-        sequences = tuple(_pair_up(item, check, pool) for item in sorted(found, key=lambda item: item.name))
+    sequences = tuple(_pair_up(item, check) for item in sorted(found, key=lambda item: item.name))
     return PairedDataset(root=root, layout=chosen, split=split, sequences=sequences)
 
 
@@ -242,7 +243,7 @@ def _of_split(root: Path, layout: Layout, found: list[_Found], split: Split | No
     return chosen
 
 
-def _pair_up(found: _Found, check: bool, pool: ThreadPoolExecutor) -> Sequence:
+def _pair_up(found: _Found, check: bool) -> Sequence:
     for folder, other in ((found.blurry, found.sharp), (found.sharp, found.blurry)):
         if not folder.is_dir():
             raise PahsError(f"{folder}: folder is missing, but {other} is there; unpack the dataset again")
@@ -261,7 +262,7 @@ def _pair_up(found: _Found, check: bool, pool: ThreadPoolExecutor) -> Sequence:
         size=_header_size(blurry[order[0]]),
     )
     paths = (*sequence.blurry, *sequence.sharp) if check else (sequence.sharp[0],)
-    for path, size in zip(paths, pool.map(_header_size, paths), strict=True):
+    for path, size in zip(paths, map_in_threads(_header_size, paths, _READERS), strict=True):
         if size != sequence.size:
             raise _size_error(path, size, sequence.size)
     return sequence

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from pahs.data.threads import map_in_threads
 from pahs.errors import PahsError
 
 log = logging.getLogger(__name__)
@@ -65,10 +66,9 @@ class PhotoPool:
         """A pool of RGB pictures that are in memory already."""
         count = 1 + max(0, round(math.log(smallest_scale) / math.log(LEVEL_RATIO)))
         scales = [LEVEL_RATIO**level for level in range(count)]
-        with ThreadPoolExecutor(WORKERS) as threads:
-            levels = [
-                list(threads.map(lambda p, s=scale: np.array(_shrunk(p, s)), photos)) for scale in scales
-            ]
+        levels = [
+            map_in_threads(lambda p, s=scale: np.array(_shrunk(p, s)), photos, WORKERS) for scale in scales
+        ]
         sizes = np.array([[picture.shape[:2] for picture in level] for level in levels], np.int64)
         ends = sizes.prod(-1).ravel().cumsum()
         pixels = torch.empty((int(ends[-1]), 3), dtype=torch.uint8, device=device)
@@ -139,8 +139,8 @@ def find_photos(folder: Path) -> list[Path]:
 
 def read_photos(files: Sequence[Path], *, short_side: int, long_side: int) -> list[Image.Image]:
     """RGB pictures shrunk to fit; a file that cannot be read is left out with a warning that names it."""
-    with ThreadPoolExecutor(WORKERS) as threads:
-        photos = [p for p in threads.map(lambda f: _read(f, short_side, long_side), files) if p is not None]
+    read = map_in_threads(partial(_read, short_side=short_side, long_side=long_side), files, WORKERS)
+    photos = [photo for photo in read if photo is not None]
     if not photos:
         raise PahsError(
             f"{files[0]}: cannot be read, nor any other of {len(files)} photos; give intact images"
