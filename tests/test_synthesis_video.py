@@ -276,6 +276,38 @@ def test_videos_of_one_name_do_not_mix(tmp_path: Path) -> None:
     assert {p.name for p in (tmp_path / "out" / "train").iterdir()} == {"take_000", "take-2_000"}
 
 
+def names_in(out: Path, split: str) -> list[str]:
+    return sorted(p.name for p in (out / split).iterdir()) if (out / split).is_dir() else []
+
+
+@pytest.mark.parametrize(("count", "share", "held_out"), [(8, 0.25, {2, 6}), (3, 0.1, {1}), (3, 0.0, set())])
+def test_whole_videos_are_held_out(tmp_path: Path, count: int, share: float, held_out: set[int]) -> None:
+    """Also if they are short, so that none of them has a tenth sequence."""
+    takes = [save_frames(tmp_path / f"take{number}", 18, 1 / 8) for number in range(count)]
+    video = VideoBlurConfig(average=(3, 3))
+    synthesize(takes, tmp_path / "out", config=SMALL, video=video, folder_rate=240, test_share=share)
+    expected = {number: [f"take{number}_000", f"take{number}_001"] for number in range(count)}
+    assert names_in(tmp_path / "out", "test") == [n for k in sorted(held_out) for n in expected[k]]
+    assert names_in(tmp_path / "out", "train") == [
+        n for k in range(count) if k not in held_out for n in expected[k]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "share", "train", "test"),
+    [(10, 0.2, range(7), (8, 9)), (3, 0.5, (0,), (2,)), (2, 0.5, (0, 1), ()), (4, 0.0, range(4), ())],
+)
+def test_a_single_video_is_tested_on_its_end_after_a_gap(
+    tmp_path: Path, sequences: int, share: float, train: range, test: range, caplog: pytest.LogCaptureFixture
+) -> None:
+    take = save_frames(tmp_path / "take", 9 * sequences, 1 / 8)
+    video = VideoBlurConfig(average=(3, 3))
+    synthesize([take], tmp_path / "out", config=SMALL, video=video, folder_rate=240, test_share=share)
+    assert names_in(tmp_path / "out", "train") == [f"take_{index:03d}" for index in train]
+    assert names_in(tmp_path / "out", "test") == [f"take_{index:03d}" for index in test]
+    assert ("too short for test sequences" in caplog.text) == (sequences < 3)
+
+
 def test_wrong_use_names_what_is_wrong(tmp_path: Path) -> None:
     out = tmp_path / "out"
     (tmp_path / "empty").mkdir()

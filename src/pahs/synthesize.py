@@ -73,7 +73,8 @@ def synthesize(
     sources      image files, video files, folders of either
     count        sequences from photos, however many there are; a video gives as many as it holds
     folder_rate  frames per second: folders then hold the numbered frames of a sharp video instead of photos
-    test_share   share of the sequences that go to test/, made from photos that train/ does not see
+    test_share   share that goes to test/: photos and whole videos that train/ does not see, at least one of them; of a
+                 single video its last part, with a gap of one sequence before it
     overwrite    replace what an earlier run with other options left in `out`
     """
     config = config or SynthesisConfig(frames=20, height=360, width=640)
@@ -92,16 +93,17 @@ def synthesize(
         "test_share": test_share,
         "seed": seed,
     }
+    if videos:
+        options["held_out"] = "whole videos, or the end of the only one"
     new, dataset = not out.exists(), None
     try:
         _claim(out, options, overwrite)
-        period = round(1 / test_share) if test_share else 0
+        period = round(1 / max(test_share, 1e-9)) if test_share else 0
         with bar("synthesizing", None if videos else count, "sequences", quiet) as advance:
             dataset = _Dataset(out, config, video, folder_rate, seed, torch.device(device), period, advance)
             if photos:
                 dataset.add_photos(photos, count)
-            for name, path in _named(videos):
-                dataset.add_video(name, path)
+            dataset.add_videos(videos, test_share)
         if not dataset.sequences:
             raise PahsError(
                 f"{videos[0]}: no stretch of it can be followed; give sharp, steady, longer video"
@@ -130,7 +132,7 @@ class _Dataset:
     seed: int
     device: torch.device
     test_period: int
-    """Every sequence of this number goes to test/; 0: none."""
+    """Every sequence of this number from photos goes to test/; 0: none."""
     advance: Advance
     sequences: list[Path] = field(default_factory=list)
     written: int = 0
@@ -143,9 +145,9 @@ class _Dataset:
         seen = [f for f in files if f not in set(unseen)] if period else files
         sources: dict[bool, PhotoSource] = {}
         for index in range(count):
-            path = self._path(f"photos_{index:05d}", index)
+            test = self.test_period > 0 and index % self.test_period == self.test_period - 1
+            path = self._path(f"photos_{index:05d}", test)
             if not self._keep(path):
-                test = self._is_test(index)
                 if test not in sources:
                     sources[test] = self._open_photos(unseen if test else seen)
                 # Each sequence has its own seed, so that it does not matter which ones were there before.
@@ -154,15 +156,36 @@ class _Dataset:
                 self._write(path, blurry[0], sharp[0])
             self.advance()
 
-    def add_video(self, name: str, path: Path) -> None:
-        from pahs.video import probe
+    def add_videos(self, videos: list[Path], test_share: float) -> None:
+        held_out = _spread(len(videos), test_share)
+        for number, (name, path) in enumerate(_named(videos)):
+            test_from = 0 if number in held_out else None
+            if test_share and len(videos) == 1:
+                test_from = self._last_part(path, test_share)
+            self._add_video(name, path, test_from)
 
+    def _last_part(self, path: Path, test_share: float) -> int | None:
+        """The first stretch that goes to test/, where that leaves one for train/ and one between them."""
+        rate = _rate(path, self.folder_rate)
+        length = self.video.frames_needed(self.config.frames, rate)
+        whole, rest = divmod(_count_frames(path), length)
+        count = whole + (rest > length // 2)
+        if count < 3:
+            log.warning("%s: is too short for test sequences; give longer video, or several", path)
+            return None
+        return max(2, count - max(1, round(test_share * count)))
+
+    def _add_video(self, name: str, path: Path, test_from: int | None) -> None:
+        """Stretches from `test_from` on go to test/, and the one before it to neither: it is too much like both."""
         frames, video = self.config.frames, self.video
-        rate = (self.folder_rate or 0.0) if path.is_dir() else float(probe(path).rate)
+        rate = _rate(path, self.folder_rate)
         pictures = open_frames(path, video.short_side)
         found = False
         for index, span in enumerate(_spans(pictures, video.frames_needed(frames, rate))):
-            target = self._path(f"{name}_{index:03d}", index)
+            if test_from is not None and index == test_from - 1:
+                continue
+            test = test_from is not None and index >= test_from
+            target = self._path(f"{name}_{index:03d}", test)
             if self._keep(target):
                 found = True
                 continue
@@ -192,11 +215,8 @@ class _Dataset:
         pool = PhotoPool.from_images(images, self.device, smallest_scale=self.config.scale[0])
         return PhotoSource(pool, self.config, self.seed)
 
-    def _is_test(self, index: int) -> bool:
-        return self.test_period > 0 and index % self.test_period == self.test_period - 1
-
-    def _path(self, name: str, index: int) -> Path:
-        return self.out / ("test" if self._is_test(index) else "train") / name
+    def _path(self, name: str, test: bool) -> Path:
+        return self.out / ("test" if test else "train") / name
 
     def _keep(self, path: Path) -> bool:
         """Count a sequence that was written earlier; False if there is none."""
@@ -221,10 +241,37 @@ def _named(videos: list[Path]) -> Iterator[tuple[str, Path]]:
         yield (stem if used[stem] == 1 else f"{stem}-{used[stem]}"), path
 
 
+def _spread(count: int, share: float) -> set[int]:
+    """That share of so many things, at least one, spread evenly over them."""
+    chosen = max(1, round(share * count)) if share and count > 1 else 0
+    return {(2 * number + 1) * count // (2 * chosen) for number in range(chosen)}
+
+
 def _spans(frames: Iterator[Tensor], length: int) -> Iterator[list[Tensor]]:
     """Stretches of `length` frames one after the other; a shorter rest counts from half of that."""
     spans = iter(lambda: list(islice(frames, length)), [])
     return (span for span in spans if len(span) > length // 2)
+
+
+def _rate(path: Path, folder_rate: float | None) -> float:
+    """Frames per second of a video file or a folder of numbered images."""
+    if path.is_dir():
+        return folder_rate or 0.0
+
+    from pahs.video import probe
+
+    return float(probe(path).rate)
+
+
+def _count_frames(path: Path) -> int:
+    """How many frames a video file or a folder of numbered images holds; files are decoded, as headers may be wrong."""
+    from pahs.video import VideoReader
+    from pahs.video.images import images_in
+
+    if path.is_dir():
+        return len(images_in(path))
+    with VideoReader(path) as reader:
+        return sum(1 for _ in reader)
 
 
 def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[list[Path], list[Path]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
@@ -66,9 +67,7 @@ class PhotoPool:
         """A pool of RGB pictures that are in memory already."""
         count = 1 + max(0, round(math.log(smallest_scale) / math.log(LEVEL_RATIO)))
         scales = [LEVEL_RATIO**level for level in range(count)]
-        levels = [
-            map_in_threads(lambda p, s=scale: np.array(_shrunk(p, s)), photos, WORKERS) for scale in scales
-        ]
+        levels = [map_in_threads(partial(_samples, scale=scale), photos, WORKERS) for scale in scales]
         sizes = np.array([[picture.shape[:2] for picture in level] for level in levels], np.int64)
         ends = sizes.prod(-1).ravel().cumsum()
         pixels = torch.empty((int(ends[-1]), 3), dtype=torch.uint8, device=device)
@@ -168,6 +167,10 @@ def _read(file: Path, short_side: int, long_side: int) -> Image.Image | None:
         log.warning("skipped %s: not a readable image (%s)", file, error)
         return None
     return _shrunk(photo, min(1.0, short_side / min(photo.size), long_side / max(photo.size)))
+
+
+def _samples(photo: Image.Image, scale: float) -> NDArray[np.uint8]:
+    return np.array(_shrunk(photo, scale))
 
 
 def _shrunk(photo: Image.Image, scale: float) -> Image.Image:
