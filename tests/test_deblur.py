@@ -29,6 +29,8 @@ def net() -> Deblurrer:
         (lambda: pahs.DeblurOptions(device="tpu"), "device 'tpu'"),
         (lambda: pahs.DeblurOptions(precision="fp8"), "precision 'fp8'"),
         (lambda: pahs.DeblurOptions(memory=0), "memory 0"),
+        (lambda: pahs.DeblurOptions(start=float("nan")), "--start nan"),
+        (lambda: pahs.DeblurOptions(end=float("inf")), "--end inf"),
         (lambda: pahs.EncodeOptions(codec="vc1"), "codec 'vc1'"),
         (lambda: pahs.EncodeOptions(preset="warp"), "preset 'warp'"),
         (lambda: pahs.EncodeOptions(crf=64), "crf 64"),

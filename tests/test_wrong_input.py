@@ -139,6 +139,14 @@ def test_weights_that_cannot_be_read(model, tmp_path):
         (["deblur", "moving.webp"], "animated images are not read"),
         (["deblur", "moving.png"], "animated images are not read"),
         (["deblur", "still.png"], "is a single image"),
+        (["deblur", "a.mp4", "--memory", "nan"], "--memory nan: it must be above 0"),
+        (["deblur", "a.mp4", "--memory", "inf"], "--memory inf: it must be above 0"),
+        (["deblur", "a.mp4", "--memory", "1e300"], "--memory 1e+300: it must be above 0"),
+        (["deblur", "a.mp4", "--preview", "inf"], "--preview inf"),
+        (["inspect", "a.mp4", "--preview", "inf"], "--preview inf"),
+        (["synthesize", ".", "-o", "data", "--rate", "nan"], "folder rate: must be from 0.1"),
+        (["synthesize", ".", "-o", "data", "--rate", "1e-320"], "folder rate: must be from 0.1"),
+        (["visualize", "a.mp4", "--frame", "0", "-o", "still.png"], "still.png: no folder can be made"),
         (["synthesize", "noise.mp4", "-o", "data", "--count", "1"], "noise.mp4"),
     ],
 )
@@ -155,6 +163,14 @@ def test_one_line_and_nothing_left(tmp_path, monkeypatch, capsys, arguments, wor
     assert main(arguments) == 2
     assert words in capsys.readouterr().err.splitlines()[-1]
     assert {p: p.read_bytes() if p.is_file() else None for p in Path().iterdir()} == before
+
+
+def test_any_look_ahead_and_chunk_above_the_length_mean_the_whole(model):
+    frames = [np.roll(np.asarray(Image.effect_noise((40, 32), 90).convert("RGB")), n, 1) for n in range(4)]
+    whole = list(pahs.stream(model, frames, look_ahead=4, chunk=4))
+    for number in (10**6, 2**63, 10**25):
+        for a, b in zip(pahs.stream(model, frames, look_ahead=number, chunk=number), whole, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_a_folder_that_holds_one_video_or_several(tmp_path, model):

@@ -45,6 +45,10 @@ Kind = Literal["blur", "blur_gamma"]
 """Which of GOPRO's two blurry versions."""
 
 
+MOST_MEMORY = 1 << 20
+"""GiB that `--memory` may ask for: more than any machine has, and few enough to be counted in bytes."""
+
+
 def seconds_of(text: str) -> float:
     """A time that a person writes: seconds, or minutes and hours before them, as in 90, 1:30 or 0:01:30.5."""
     total = 0.0
@@ -64,6 +68,12 @@ def check_choice(option: str, value: str, choices: Any) -> None:
     known = get_args(choices)
     if value not in known:
         raise PahsError(f"{option} {value!r} is unknown; choose one of {', '.join(known)}")
+
+
+def check_memory(gib: float) -> None:
+    """Refuse what is no number of GiB that a machine may have."""
+    if not 0 < gib <= MOST_MEMORY:
+        raise PahsError(f"--memory {gib:g}: it must be above 0 and at most {MOST_MEMORY} GiB")
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pahs.choices import Backend, Compare, Device, EncodeOptions, Precision, check_choice
+from pahs.choices import Backend, Compare, Device, EncodeOptions, Precision, check_choice, check_memory
 from pahs.errors import PahsError, Stopped
 from pahs.progress import Advance, Stop
 
@@ -63,12 +64,12 @@ class DeblurOptions:
             raise PahsError(f"look-ahead is {self.look_ahead}; it must be 0 or more")
         if self.chunk is not None and self.chunk < 1:
             raise PahsError(f"chunk is {self.chunk}; it must be 1 or more")
-        if self.start is not None and self.start < 0:
+        if self.start is not None and not 0 <= self.start < inf:
             raise PahsError(f"--start {self.start:g}: it must be 0 or more")
-        if self.end is not None and self.end <= (self.start or 0):
+        if self.end is not None and not (self.start or 0) < self.end < inf:
             raise PahsError(f"--end {self.end:g}: it must be above --start ({self.start or 0:g})")
-        if self.preview is not None and not self.preview > 0:
-            raise PahsError(f"--preview {self.preview:g}: it must be above 0")
+        if self.preview is not None and not 0 < self.preview < inf:
+            raise PahsError(f"--preview {self.preview:g}: it must be above 0; give seconds, such as 5")
         if not 0 <= self.strength <= 1:
             raise PahsError(f"--strength {self.strength:g}: choose 0 (the input) to 1 (all that is restored)")
         if self.fps is not None and not 0.1 <= self.fps <= 1000:
@@ -77,8 +78,8 @@ class DeblurOptions:
         check_choice("device", self.device.partition(":")[0], Device)
         check_choice("precision", self.precision, Precision)
         check_choice("backend", self.backend, Backend)
-        if self.memory is not None and self.memory <= 0:
-            raise PahsError(f"--memory {self.memory:g}: it must be above 0")
+        if self.memory is not None:
+            check_memory(self.memory)
 
 
 def deblur(

@@ -278,8 +278,8 @@ def _sort_sources(sources: Sequence[Path], folder_rate: float | None) -> tuple[l
     """Image files and videos among `sources`."""
     from pahs.choices import VIDEO_SUFFIXES
 
-    if folder_rate is not None and folder_rate <= 0:
-        raise PahsError(f"folder rate: must be above 0, got {folder_rate}")
+    if folder_rate is not None and not 0.1 <= folder_rate <= 1e6:
+        raise PahsError(f"folder rate: must be from 0.1 to 1000000 frames per second, got {folder_rate}")
     photos: list[Path] = []
     videos: list[Path] = []
     for source in sources:

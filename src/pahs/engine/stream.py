@@ -29,6 +29,8 @@ FrameT = TypeVar("FrameT", Tensor, NDArray[np.uint8])
 
 MOST = 16.0
 """Frames are nominally in [0, 1], and a little beyond; levels up to 255 are far beyond."""
+MOST_FRAMES = 1 << 40
+"""More than any video has; PyTorch counts no further than 2^63."""
 AHEAD = {"cpu": 0, "cuda": 1}
 """Batches that are compared for scene cuts before they are needed: while the host waits for the answer, a GPU computes
 the batch before."""
@@ -53,6 +55,7 @@ def stream(
         raise PahsError(f"look-ahead is {look_ahead}; it must be 0 or more")
     if chunk is not None and chunk < 1:
         raise PahsError(f"chunk is {chunk}; it must be 1 or more")
+    look_ahead, chunk = (None if x is None else min(x, MOST_FRAMES) for x in (look_ahead, chunk))
     source = iter(frames)
     try:
         first = next(source)

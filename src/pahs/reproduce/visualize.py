@@ -69,7 +69,10 @@ def visualize(
         raise PahsError(
             f"--point {point[0]} {point[1]}: the frame is {clip.shape[-1]}x{clip.shape[-2]} pixels"
         )
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PahsError(f"{out}: no folder can be made there ({error.strerror}); choose another -o") from None
     files, notes = draw_inside(inner, names[0], clip, position, point, out)
     titles = ["blurry", *(Path(name).stem for name in names)]
     columns = [[*to_pictures(clip)]]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import torch
 
+from pahs.choices import check_memory
 from pahs.engine.plan import process_memory, told_by_linux
 from pahs.errors import PahsError
 
@@ -58,8 +59,7 @@ def limit_memory(device: torch.device, gib: float) -> None:
 
     On a CPU the limit holds for all that the process allocates, as Linux counts it; other systems have none.
     """
-    if gib <= 0:
-        raise PahsError(f"--memory {gib:g}: it must be above 0")
+    check_memory(gib)
     if device.type == "cpu":
         _limit_process(gib)
     elif device.type == "mps":
