@@ -267,6 +267,30 @@ def test_auto_leaves_int8_that_loses_too_much(
     assert isinstance(taken, GraphNetwork) and taken.runs == "openvino int8"
 
 
+def test_auto_passes_over_graphs_that_cannot_be_stored(
+    narrow: Deblurrer, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The times are remembered, and then the disk is full: here a file stands where graphs would be."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("pahs.backends.load.choices", lambda: (TORCH, ORT, INT8))
+    weights.save(narrow, tmp_path / "narrow.safetensors")
+    for choice, taken in ((TORCH, 100), (ORT, 20), (INT8, 10)):
+        choose.note(choice, taken)
+    (tmp_path / "pahs" / "graphs").touch()
+    assert not isinstance(load(tmp_path / "narrow.safetensors", "cpu", backend="auto"), GraphNetwork)
+    with pytest.raises(PahsError, match="graphs: cannot be written"):
+        load(tmp_path / "narrow.safetensors", "cpu", "fp32", backend="onnxruntime")
+
+    def no_room_for_int8(network: Deblurrer, precision: str, quiet: bool) -> Path:
+        if precision == "int8":
+            raise PahsError("the disk is full")
+        return folder
+
+    monkeypatch.setattr("pahs.backends.load.cached", no_room_for_int8)
+    taken_instead = load(tmp_path / "narrow.safetensors", "cpu", backend="auto")
+    assert isinstance(taken_instead, GraphNetwork) and taken_instead.runs == "onnxruntime fp32"
+
+
 def test_the_cache_exports_once_and_again_when_damaged(
     narrow: Deblurrer, folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

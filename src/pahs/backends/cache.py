@@ -22,6 +22,12 @@ def cached(network: Deblurrer, precision: ExportPrecision, quiet: bool = True) -
     # What writes them is part of the name: another version may write them better.
     folder = cache_folder() / "graphs" / f"{name}-{about.pahs}-{graphs.FORMAT}-torch-{torch.__version__}"
     if not _usable(folder):
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)  # now, not after an export of minutes
+        except OSError as error:
+            raise PahsError(
+                f"{folder.parent}: cannot be written ({error.strerror}); free it, or use --backend torch"
+            ) from None
         remove(folder)
         try:
             export_network(network, name, folder, "onnx", precision, quiet)

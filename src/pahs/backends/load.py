@@ -10,7 +10,7 @@ from pahs.backends.cache import cached, writable
 from pahs.backends.choose import LARGEST_LOSS, TORCH, Choice, GraphPrecision, choices, fastest
 from pahs.backends.network import GraphNetwork
 from pahs.backends.sessions import READS, GraphBackend, installed, knows_bf16, require
-from pahs.choices import Backend, check_choice
+from pahs.choices import Backend, ExportPrecision, check_choice
 from pahs.engine.plan import limited
 from pahs.errors import PahsError
 from pahs.export.onnx import require as require_exporter
@@ -73,12 +73,25 @@ def load(
 
 
 def _fastest(network: Deblurrer, wanted: tuple[Choice, ...], quiet: bool) -> Deblurrer | None:
-    """The network by the fastest choice that keeps its quality; None for PyTorch."""
+    """The network by the fastest choice that keeps its quality; None for PyTorch.
+
+    Where PyTorch is a choice too, graphs that cannot be stored or opened are passed over.
+    """
+    failed: set[str] = set()
     for choice in fastest(wanted, quiet) or wanted[:1]:
         if choice.backend == "torch":
             return None
-        folder = cached(network, "int8" if choice.precision == "int8" else "fp32", quiet)
-        opened = GraphNetwork.open(folder, choice.backend, choice.precision or "fp32")
+        stored: ExportPrecision = "int8" if choice.precision == "int8" else "fp32"
+        if stored in failed:
+            continue
+        try:
+            folder = cached(network, stored, quiet)
+            opened = GraphNetwork.open(folder, choice.backend, choice.precision or "fp32")
+        except (PahsError, OSError):
+            if TORCH not in wanted:
+                raise
+            failed.add(stored)
+            continue
         if len(wanted) == 1 or (opened.description.int8_loss or 0) <= LARGEST_LOSS:
             return opened
     return None
