@@ -175,6 +175,20 @@ def test_memory_of_a_gpu_is_limited(kind: str, monkeypatch: pytest.MonkeyPatch) 
     for gib in (4, 99):
         limit_memory(torch.device(kind, 0), gib)
     assert asked == [0.25, 1.0]
+    asked.clear()
+    if kind != "mps":
+        monkeypatch.setattr(f"torch.{kind}.get_per_process_memory_fraction", lambda number: 0.5)
+    with (
+        pytest.raises(PahsError, match="--memory nan"),
+        limited_memory(torch.device(kind, 0), float("nan")),
+    ):
+        pass
+    with pytest.raises(KeyError), limited_memory(torch.device(kind, 0), 4):
+        raise KeyError
+    with limited_memory(torch.device(kind, 0), None):
+        pass
+    before = 1.7 if kind == "mps" else 0.5
+    assert asked == [before, 0.25, before], "the next job has what there was"
     assert is_shortage(RuntimeError("MPS backend out of memory (MPS allocated: 5.43 GiB)"))
     with pytest.raises(PahsError, match="--memory 0: it must be above 0"):
         limit_memory(torch.device("cuda", 0), 0)

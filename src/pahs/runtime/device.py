@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -88,16 +89,30 @@ def _limit_process(gib: float) -> None:
 @contextmanager
 def limited_memory(device: torch.device, gib: float | None) -> Iterator[None]:
     """`limit_memory` for one job, if there is a limit. A process that continues gets back what it had."""
-    if gib is None or device.type != "cpu" or sys.platform != "linux":
-        if gib is not None:
-            limit_memory(device, gib)
+    if gib is None:
         yield
         return
-    import resource
-
-    before = resource.getrlimit(resource.RLIMIT_DATA)
-    limit_memory(device, gib)
+    restore = _restore_memory(device)
     try:
+        limit_memory(device, gib)
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, before)
+        restore()
+
+
+def _restore_memory(device: torch.device) -> Callable[[], None]:
+    """What gives back the limit that holds now."""
+    if device.type == "mps":
+        usual = float(os.environ.get("PYTORCH_MPS_HIGH_WATERMARK_RATIO", 1.7))  # PyTorch does not tell it
+        return lambda: torch.mps.set_per_process_memory_fraction(usual)
+    if device.type != "cpu":
+        backend = getattr(torch, device.type)
+        number = backend.current_device() if device.index is None else device.index
+        fraction = backend.get_per_process_memory_fraction(number)
+        return lambda: backend.set_per_process_memory_fraction(fraction, number)
+    if sys.platform != "linux":
+        return lambda: None
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    return lambda: resource.setrlimit(resource.RLIMIT_DATA, limits)
