@@ -69,6 +69,24 @@ def test_a_jump_begins_a_little_earlier_and_memory_stays_bounded() -> None:
     )
 
 
+def test_after_a_frame_that_failed_the_others_come() -> None:
+    """A source may fail once, such as on a network's disk."""
+    failing = [5, 5]
+
+    def fetch(number: int) -> torch.Tensor:
+        if number in failing:
+            failing.remove(number)
+            raise OSError(f"read error at {number}")
+        return torch.full((3, 4, 4), float(number))
+
+    frames = Restored(fetch, lambda source: (frame for frame in source), 100)
+    assert float(frames[4].mean()) == 4
+    for _ in range(2):
+        with pytest.raises(OSError, match="read error at 5"):
+            frames[5]
+    assert [float(frames[number].mean()) for number in (5, 6, 7, 90, 6)] == [5, 6, 7, 90, 6]
+
+
 @pytest.fixture(scope="module")
 def vs() -> Any:
     return pytest.importorskip("vapoursynth", reason="VapourSynth has wheels for Python 3.12 and newer")

@@ -119,7 +119,12 @@ class Restored:
         self._next = start
 
     def _keep(self) -> None:
-        self._kept[self._next] = next(self._stream).cpu()
+        try:
+            self._kept[self._next] = next(self._stream).cpu()
+        except BaseException:
+            # It gives nothing more: whatever is asked for next begins another.
+            self._stream, self._next = iter(()), self._length
+            raise
         self._kept.move_to_end(self._next)
         self._next += 1
         for number in [t for t in self._kept if t not in self._asked][: max(0, len(self._kept) - KEPT)]:
