@@ -76,6 +76,13 @@ def test_images_come_back_exactly(tmp_path, suffix, layout, depth):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in", "out"]
 
 
+def test_names_may_hold_digits_that_are_no_decimals(tmp_path):
+    for name in ("a\u00b2.png", "\u00b2" + "10.png", "\u00b2" + "9.png", "\u2460.png", "7.png"):
+        Image.new("RGB", (16, 16)).save(tmp_path / name)
+    names = [path.name for path in images_in(tmp_path)]
+    assert names.index("\u00b2" + "9.png") < names.index("\u00b2" + "10.png") and names[0] == "7.png"
+
+
 def test_jpeg_images_come_back_closely(tmp_path):
     source = folder_of(tmp_path / "in", ".jpg", "yuvj444p")
     transform(source, tmp_path / "out", identity)

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 def natural_key(path: Path) -> list[tuple[int, int | str]]:
     """Sorts frame_2 before frame_10."""
-    return [(0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", path.name) if part]
+    return [
+        (0, int(part)) if part.isdecimal() else (1, part) for part in re.split(r"(\d+)", path.name) if part
+    ]
 
 
 def images_in(folder: Path) -> list[Path]:
