@@ -113,6 +113,36 @@ def test_packets_without_any_frame_pass():
     assert list(changed(batches, lambda frames: frames, pixels, CPU)) == [["a", "b"]]
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_sound_without_pictures_does_not_gather(size, monkeypatch):
+    """Also where the function waits for frames that it wants to see ahead; frames that come later are changed too."""
+    monkeypatch.setattr("pahs.video.batches._WAITING_BYTES", 1 << 20)
+    pixels, asked, calls = PixelLayout("gray"), 0, 0
+    frames = frames_of(pixels, 9)
+    items = [*frames[:5], *range(20_000), frames[5], -1, *frames[6:], *range(20_000, 40_000)]
+
+    def source() -> Iterator[object]:
+        nonlocal asked
+        for item in items:
+            asked += 1
+            yield item
+
+    def fn(pictures: Iterator[Tensor]) -> Iterator[Tensor]:
+        nonlocal calls
+        calls += 1
+        return brighter(pictures, 3)
+
+    held, number = 0, 0
+    for batch in changed(in_batches(source(), size, CPU), fn, pixels, CPU):
+        held = max(held, asked - number)
+        for got in batch:
+            wanted = items[number]
+            assert got.frame.pts == wanted.pts if isinstance(wanted, Frame) else got == wanted
+            number += 1
+    assert number == len(items) and calls == 2
+    assert held < 4000
+
+
 def test_a_gpu_is_given_more_frames_at_a_time_the_smaller_they_are(tmp_path):
     info, gpu = probe(make_clip(tmp_path / "clip.mp4", frames=2).path), torch.device("cuda")
     assert batch_size(info, CPU) == 1

@@ -20,10 +20,15 @@ from pahs.video.color import Samples, as_arrays, as_tensors, change, rgb_of
 from pahs.video.frames import Frame, PixelLayout, VideoInfo
 
 FrameFunction = Callable[[Iterator[Tensor]], Iterator[Tensor]]
-"""Maps RGB frames (3, H, W) to as many, in order; it may read ahead of what it yields."""
+"""Maps RGB frames (3, H, W) to as many, in order; it may read ahead of what it yields. It is called again for frames
+that come after so many packets without any that these cannot wait."""
 
 MOST, MOST_PIXELS = 32, 1 << 23
 """A GPU converts at most so many frames, or frames of so many pixels together, at a time."""
+_TOGETHER = 256
+"""Packets after which a batch is complete without another frame."""
+_WAITING_BYTES, _PACKET_BYTES = 1 << 26, 512
+"""Bytes of packets that wait for the frames before them while no more come; what a packet takes besides its own."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +70,15 @@ class Batch:
 
 
 def in_batches(items: Iterable[Any], frames: int, device: torch.device) -> Iterator[Batch]:
-    """Group so many frames, and the packets between them, into a batch."""
+    """Group so many frames, and the packets between them, into a batch; fewer where many packets follow a frame."""
     waiting: list[Any] = []
-    held = 0
+    held = packets = 0
     for item in items:
         waiting.append(item)
-        held += isinstance(item, Frame)
-        if held == frames:
+        held, packets = (held + 1, 0) if isinstance(item, Frame) else (held, packets + 1)
+        if held == frames or packets == _TOGETHER:
             yield _gather(waiting, device)
-            waiting, held = [], 0
+            waiting, held, packets = [], 0, 0
     if waiting:
         yield _gather(waiting, device)
 
@@ -104,16 +109,46 @@ def changed(
     """Yield every frame, changed by a share (`strength`) of what `fn` changes, and every packet as it is.
 
     All come in order, batch by batch. `keep_before` keeps the samples before the change with each frame.
-    Packets stay with the frames they came with, so sound stays with its pictures however far `fn` reads ahead.
+    Packets stay with the frames they came with, so sound stays with its pictures however far `fn` reads ahead. Where
+    too much sound comes without pictures, the frames that `fn` sees end, and it is called again if more come.
     """
     batches = iter(batches)
+    while True:
+        packets = yield from _changed(batches, fn, pixels, device, strength, keep_before)
+        for batch in packets:
+            if batch.frames:
+                batches = chain((batch,), packets)
+                break
+            yield batch.items
+        else:
+            return
+
+
+def _changed(
+    batches: Iterator[Batch],
+    fn: FrameFunction,
+    pixels: PixelLayout,
+    device: torch.device,
+    strength: float,
+    keep_before: bool,
+) -> Generator[list[Any], None, Iterator[Batch]]:
+    """`changed` up to where the frames end, or many packets come without any. Returns the batches that are left."""
     waiting: deque[Batch] = deque()
+    over = False
 
     def pictures() -> Iterator[Tensor]:
+        nonlocal over
+        held = 0
         for batch in batches:
             waiting.append(batch)
             if batch.frames:
+                held = 0
                 yield from rgb_of(upload(batch.samples, device), pixels)
+                continue
+            held += sum(getattr(packet, "size", 0) + _PACKET_BYTES for packet in batch.items)
+            if held > _WAITING_BYTES:
+                over = True
+                return
 
     given = 0
     outputs: list[Tensor] = []
@@ -136,10 +171,11 @@ def changed(
                 Changed(x, samples, next(numbers), before) if isinstance(x, Frame) else x for x in batch.items
             ]
         # The function may have stopped before the end of the file: the remaining batches must hold no frame.
-        for batch in chain(waiting, batches):
+        for batch in waiting if over else chain(waiting, batches):
             if batch.frames:
                 raise ValueError(f"the function gave only {given} frames back")
             yield batch.items
+        return batches
     finally:
         close = getattr(restored, "close", None)
         if close is not None:
