@@ -29,7 +29,9 @@ def synthesize(
     rate: Annotated[
         float | None, Parameter(help="Folders hold the numbered frames of a sharp video at this rate.")
     ] = None,
-    test_share: Annotated[float, Parameter(help="Share of the sequences that goes to test/.")] = 0.1,
+    test_share: Annotated[
+        float, Parameter(help="Share of the photos, and of the videos, held out for test/.")
+    ] = 0.1,
     seed: int = 0,
     device: DeviceOption = "auto",
     overwrite: Annotated[
