@@ -223,6 +223,8 @@ class Worker:
             raise
         except Exception as error:
             warnings.append(f"the {what} could not be made: {self._reason(error, job)}")
+        finally:
+            gc.collect()  # readers refer to themselves, and what they hold counts towards the limit on memory
 
     def _restore(self, run: Run) -> None:
         from pahs.web.preview import stack
