@@ -61,7 +61,7 @@ def run(
     left = [unit for unit in units if not store.finished(out, unit, marks[unit.folder])]
     say(f"{len(units) - len(left)} of {len(units)} trainings are there already")
     before = store.read_failures(out)
-    left.sort(key=lambda unit: unit.folder in before)
+    left.sort(key=lambda unit: bool({unit.folder, base_of(unit)} & before.keys()))
     failed: dict[str, str] = {}
     while left:
         group = first_group(left, together)
@@ -90,13 +90,18 @@ def machine_name(material: Material) -> str:
     return f"{device_name(material.device)}, torch {torch.__version__}"
 
 
+def base_of(unit: Unit) -> str:
+    """The training that this one continues; empty: none."""
+    return Unit(ARMS[unit.arm.continues], unit.seed).folder if unit.arm.continues else ""
+
+
 def startable(group: Sequence[Unit], out: Path) -> tuple[list[Unit], dict[str, str]]:
     """The trainings whose first weights are there; the others, and why they cannot be made."""
     ready, lost = [], {}
     for unit in group:
-        base = unit.arm.continues and Unit(ARMS[unit.arm.continues], unit.seed)
-        if base and not (store.folder(out, base) / store.WEIGHTS).exists():
-            lost[unit.folder] = f"it continues {base.folder}, whose weights are not there"
+        base = base_of(unit)
+        if base and not (out / "runs" / base / store.WEIGHTS).exists():
+            lost[unit.folder] = f"it continues {base}, whose weights are not there"
         else:
             ready.append(unit)
     return ready, lost
