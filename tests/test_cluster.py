@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
-import tempfile
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +16,14 @@ import pytest
 import pahs
 from clips import decoded, make_clip
 from pahs.cli import main
-from pahs.cluster import manifest, store
+from pahs.cluster import manifest
 from pahs.cluster.command import make_plan
 from pahs.cluster.manifest import Settings
 from pahs.cluster.planning import Survey, cut_up, make_settings
 from pahs.cluster.work import Runner
 from pahs.deblur import DeblurOptions
 from pahs.errors import PahsError
+from processes import uncovered
 from split import facts, make_film, psnr_of_frames, uneven_times
 from web_server import identity
 
@@ -184,28 +185,11 @@ def test_one_source_that_cannot_be_read_does_not_end_the_plan(
     assert failed == ["memory:///films/forbidden.mp4: cannot be read (Forbidden)"]
 
 
-def _tidy(barrier: Any, rounds: int) -> None:
-    for _ in range(rounds):
-        barrier.wait()
-        store.tidy()
-
-
-def test_workers_that_start_together_do_not_disturb_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    context = multiprocessing.get_context("fork")
-    barrier = context.Barrier(4)
-    workers = [context.Process(target=_tidy, args=(barrier, 50)) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    try:
-        for worker in workers:
-            worker.join(60)
-        assert [worker.exitcode for worker in workers] == [0] * 4
-    finally:
-        for worker in workers:
-            worker.kill()
+def test_workers_that_start_together_do_not_disturb_each_other(tmp_path: Path) -> None:
+    program = "from pahs.cluster import store\nfor _ in range(200): store.tidy()"
+    environment = uncovered(TMPDIR=str(tmp_path))
+    workers = [subprocess.Popen([sys.executable, "-c", program], env=environment) for _ in range(4)]
+    assert [worker.wait(60) for worker in workers] == [0] * 4
 
 
 def test_where_segments_are_cut() -> None:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from pahs.data.threads import map_in_threads
+from processes import uncovered
 
 
 def test_results_are_in_the_order_of_their_items() -> None:
@@ -79,6 +80,6 @@ print(interrupted)
 
 def test_an_interrupt_at_any_moment_leaves_no_thread_waiting(tmp_path) -> None:
     arguments = [sys.executable, "-c", INTERRUPTS, str(tmp_path)]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=uncovered())
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 500
+    assert int(done.stdout) > 100

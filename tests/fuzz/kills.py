@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -15,6 +14,7 @@ import av
 
 from clips import make_clip
 from pahs.video import transform
+from processes import uncovered
 
 from .hunt import ROOT, Findings, contents
 
@@ -71,7 +71,7 @@ def _start(clip: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "pahs", "deblur", str(clip), "-o", str(clip.with_name("out.mp4"))]
     options = ["--model", "pahs-t", "--strength", "0", "--preset", "fast", "--device", "cpu"]
     options += ["--backend", "torch"]  # the first job would look for the fastest one, which takes minutes
-    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    environment = uncovered(PYTHONFAULTHANDLER="1")
     with log.open("w") as file:
         return subprocess.Popen([*command, *options], cwd=ROOT, stdout=file, stderr=file, env=environment)
 
