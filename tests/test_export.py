@@ -113,7 +113,7 @@ def test_every_file_says_what_it_is(pahs_t: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frames", [12])
+@pytest.mark.parametrize("frames", [6])
 def test_the_program_restores_the_demonstrations_clip_as_well_as_pytorch_does(
     pahs_t: Path, tmp_path: Path, frames: int
 ) -> None:

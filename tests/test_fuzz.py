@@ -23,12 +23,12 @@ def fuzz(*arguments: str) -> str:
 @pytest.mark.slow
 def test_damaged_files_are_restored_or_refused_in_one_line() -> None:
     found = re.match(
-        r"(\d+) damaged files: (\d+) done, (\d+) refused; ", fuzz("--count", "9999", "--seconds", "45")
+        r"(\d+) damaged files: (\d+) done, (\d+) refused; ", fuzz("--count", "9999", "--seconds", "30")
     )
     assert found and int(found[1]) > 100 and int(found[2]) > 10 and int(found[3]) > 10
 
 
 @pytest.mark.slow
 def test_killed_jobs_leave_nothing_that_stays() -> None:
-    found = re.match(r"(\d+) kills: ", fuzz("--kills", "99", "--seconds", "30"))
+    found = re.match(r"(\d+) kills: ", fuzz("--kills", "99", "--seconds", "20"))
     assert found and int(found[1]) >= 4
