@@ -23,7 +23,7 @@ def fuzz(*arguments: str) -> str:
 @pytest.mark.slow
 def test_damaged_files_are_restored_or_refused_in_one_line() -> None:
     found = re.match(
-        r"(\d+) damaged files: (\d+) done, (\d+) refused; ", fuzz("--count", "9999", "--seconds", "30")
+        r"(\d+) damaged files: (\d+) done, (\d+) refused; ", fuzz("--count", "9999", "--seconds", "45")
     )
     assert found and int(found[1]) > 100 and int(found[2]) > 10 and int(found[3]) > 10
 
