@@ -36,6 +36,7 @@ from pahs.reproduce.record import read_record
 from pahs.reproduce.report import markdown
 from pahs.reproduce.scales import SMALL, TINY, with_steps
 from pahs.reproduce.store import read_pictures
+from pahs.reproduce.videos import write_videos
 from pahs.training.recipe_file import load_recipe
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -83,7 +84,13 @@ def test_pictures_are_kept_of_the_arms_that_are_drawn(everything: Path) -> None:
     assert {path.parent.parent.name for path in everything.glob("runs/*/0/pictures.npz")} == drawn
     for arm in drawn:
         assert (read_pictures(everything, arm) or {}).keys() >= {"restored", "blurry", "sharp"}
-        assert ("video" in (read_pictures(everything, arm) or {})) == (arm in FILMED)
+        assert (everything / "runs" / arm / "0" / "film.npz").exists() == (arm in FILMED)
+
+
+def test_a_video_stays_where_it_cannot_be_made_anew(everything: Path, tmp_path: Path) -> None:
+    assert write_videos(tmp_path) == []
+    shutil.copytree(everything / "videos", tmp_path / "videos")
+    assert write_videos(tmp_path) == [tmp_path / "videos" / "held-out.mp4"]
 
 
 def test_the_report_alone_changes_nothing(everything: Path) -> None:
@@ -271,6 +278,15 @@ def test_other_settings_are_not_mixed_in(tmp_path: Path) -> None:
         reproduce(Task(("B0",), "tiny", seeds=1, steps=3, out=tmp_path))
     with pytest.raises(PahsError, match="holds a reproduction at scale tiny"):
         reproduce(Task(("B0",), "small", data=(f"photos={tmp_path}",), out=tmp_path))
+
+
+def test_chosen_steps_hold_for_all_that_follows(tmp_path: Path) -> None:
+    train(Task(("U0",), "tiny", seeds=1, steps=3, out=tmp_path), TINY, {"U0"}, {})
+    train(Task(("B0",), "tiny", seeds=1, out=tmp_path), TINY, {"B0"}, {})
+    scores = json.loads((tmp_path / "runs" / "B0" / "0" / "scores.json").read_text())
+    assert "psnr@3" in scores["metrics"]
+    with pytest.raises(PahsError, match="trainings of 3 steps; leave --steps out"):
+        train(Task(("B1",), "tiny", seeds=1, steps=2, out=tmp_path), TINY, {"B1"}, {})
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from pahs.reproduce.figures import SYSTEMS, draw
 from pahs.reproduce.html import page
 from pahs.reproduce.paper import paper
 from pahs.reproduce.plan import ARMS, PARTS, Unit, units
-from pahs.reproduce.record import Calibration, check, claim, note, read_record
+from pahs.reproduce.record import Calibration, Record, check, read_record, write
 from pahs.reproduce.report import TITLE, markdown
 from pahs.reproduce.scales import SCALES, Scale, ScaleName, with_steps
 from pahs.reproduce.tables import SPECS
@@ -131,12 +131,13 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce.run import run
 
     ends = deadline(task)
-    before = check(task.out, scale.name)
+    record = check(task.out, scale.name)
+    check_steps(task, record.steps or scale.steps)
     material = Material(scale, folders.get("photos"), folders.get("eval"))
-    claim(task.out, scale.name)
     wanted = units(arms, scale, task.seeds)
-    found = before or calibrated(task, material, wanted)
-    steps = task.steps or (found.steps if found else None)
+    found = record.calibration or calibrated(task, material, wanted)
+    steps = task.steps or record.steps or (found.steps if found else None)
+    write(task.out, Record(scale.name, steps, found))
     if steps:
         material.use(with_steps(scale, steps))
     together = task.together or (found.together if found else 1)
@@ -162,11 +163,23 @@ def calibrated(task: Task, material: Material, wanted: Sequence[Unit]) -> Calibr
         return None
     from pahs.reproduce.calibrate import AT_ONCE, calibrate
 
-    if any((task.out / "runs").glob("*/*")):
+    if begun(task.out):
         raise PahsError(f"{task.out}: holds trainings that were not calibrated; name another --output")
-    found = calibrate(material, wanted, task.calibrate, task.together or AT_ONCE)
-    note(task.out, found)
-    return found
+    return calibrate(material, wanted, task.calibrate, task.together or AT_ONCE)
+
+
+def begun(out: Path) -> bool:
+    """Whether a folder holds trainings."""
+    return any((out / "runs").glob("*/*"))
+
+
+def check_steps(task: Task, steps: int) -> None:
+    """Trainings of different lengths are not compared with each other."""
+    if task.steps not in (None, steps) and begun(task.out):
+        raise PahsError(
+            f"{task.out}: was made with other settings, trainings of {steps} steps; leave --steps out, or name another "
+            "--output"
+        )
 
 
 def check_choices(task: Task) -> None:

@@ -1,9 +1,9 @@
-"""`reproduction.json`: what a folder reproduces, and what was calibrated. Every later call reads it, on any machine."""
+"""`reproduction.json`: what a folder reproduces, and in how many steps. Every later call reads it, on any machine."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pahs.errors import PahsError
@@ -30,6 +30,8 @@ class Record:
     """The whole file."""
 
     scale: str
+    steps: int | None = None
+    """Of the longest training, if they were chosen; None: those of the scale."""
     calibration: Calibration | None = None
 
 
@@ -38,7 +40,7 @@ def read_record(out: Path) -> Record:
     try:
         data = json.loads(path.read_text())
         found = data.get("calibration")
-        return Record(data["scale"], None if found is None else Calibration(**found))
+        return Record(data["scale"], data.get("steps"), None if found is None else Calibration(**found))
     except FileNotFoundError:
         raise PahsError(
             f"{out}: holds no reproduction ({FILE} is missing); run it without --report-only first, or copy that "
@@ -48,23 +50,22 @@ def read_record(out: Path) -> Record:
         raise PahsError(f"{path}: cannot be read ({error})") from None
 
 
-def check(out: Path, scale: str) -> Calibration | None:
-    """What was calibrated in a folder before; one that holds another scale is refused."""
+def check(out: Path, scale: str) -> Record:
+    """What a folder holds so far; one of another scale is refused."""
     if not (out / FILE).exists():
-        return None
+        return Record(scale)
     record = read_record(out)
     if record.scale != scale:
         raise PahsError(f"{out}: holds a reproduction at scale {record.scale}; name another --output")
-    return record.calibration
+    return record
 
 
 def claim(out: Path, scale: str) -> None:
     """Mark the folder as a reproduction of this scale, once it is known that one can begin."""
-    check(out, scale)
-    if not (out / FILE).exists():
-        write_json(out / FILE, asdict(Record(scale)))
+    write(out, check(out, scale))
 
 
-def note(out: Path, calibration: Calibration) -> None:
-    """Keep what was calibrated for all later calls."""
-    write_json(out / FILE, asdict(replace(read_record(out), calibration=calibration)))
+def write(out: Path, record: Record) -> None:
+    """Keep it for all later calls."""
+    if not (out / FILE).exists() or record != read_record(out):
+        write_json(out / FILE, asdict(record))

@@ -82,7 +82,8 @@ def _head(results: Results) -> Iterator[str]:
     yield f"- scale: {scale.about if scale else 'the published datasets and networks'}{length}"
     yield f"- trainings: {trained} ({len(results.scores)} arms, {' or '.join(map(str, seeds)) or 'no'} seeds each)"
     yield f"- machine: {'; '.join(results.machines) or 'none yet'}; {results.minutes:.0f} minutes of training"
-    yield f"- pahs {__version__}; repeat it with `pahs reproduce --scale {results.scale}`\n"
+    chosen = f" --steps {results.steps}" if results.steps and scale and results.steps != scale.steps else ""
+    yield f"- pahs {__version__}; repeat it with `pahs reproduce --scale {results.scale}{chosen}`\n"
     if results.scale == "small":
         yield SMALL_CAVEATS.format(steps=f"{results.steps or scale.steps:,}" if scale else "") + "\n"
     if results.scale == "tiny":
@@ -236,7 +237,7 @@ def _instead(label: str, kind: str, drawn: dict[str, Drawn]) -> str:
     if kind == "diagram":
         return "A diagram: see the drawing in docs/models.md."
     if kind == "video":
-        return "Videos of the first held-out clip: `videos/`, written where PyAV is installed."
+        return "The first held-out clip: `videos/held-out.mp4`, written where PyAV is installed."
     if label in ("fig:real", "fig:spiderman", "fig:real_comparisons"):
         return "The paper's real videos are not at hand; `pahs visualize` draws the same for a video of your own."
     same = next((name for name in ("fig:gopro_reds", "fig:dvd", "fig:overview") if name in drawn), None)
