@@ -1,11 +1,11 @@
-"""Arrays for the figures of one trained arm, small enough to keep: the report draws them anywhere, without the network.
+"""Arrays for the report's figures, small enough to keep: they are drawn anywhere, without the network.
 
-restored    (clips, H, W, 3) uint8: the middle frame of the clips that are shown
-blurry, sharp    the same frames of the input and the truth
-video       (T, H, W, 3) uint8, of filmed arms: the first clip, restored;  video_blurry: as it was
-maps        (clips, 4, H/4, W/4) uint8: f_B, h, h after PPRNN, h after SNLA, forward
-attention   (clips, H/16, W/16) float32: one point's attention to all tokens;  point (clips, 2): its row and column
-selection   (clips, H/16, W/16) float32
+of all arms      blurry, sharp: (clips, H, W, 3) uint8, the middle frame of the clips that are shown
+of an arm        restored: the same frames
+                 maps: (clips, 4, H/4, W/4) uint8: f_B, h, h after PPRNN, h after SNLA, forward
+                 attention: (clips, H/16, W/16) float32, one point's to all tokens; point (clips, 2): its row and column
+                 selection: (clips, H/16, W/16) float32
+of a filmed arm  blurry, restored: (T, H, W, 3) uint8, the first clip
 """
 
 from __future__ import annotations
@@ -24,29 +24,37 @@ SHOWN = 3
 """Clips in the pictures: the first ones, never chosen by result."""
 
 
-def pictures(model: Deblurrer, material: Material, filmed: bool) -> dict[str, NDArray[np.generic]]:
-    """Draw from a trained network; a whole clip only where the report's video shows it."""
-    restore, clips = restorer(model, material), material.clips
-    blurry, sharp = clips.blurry[:SHOWN], clips.sharp[:SHOWN]
-    restored, middle = restore(blurry), blurry.shape[1] // 2
-    found: dict[str, NDArray[np.generic]] = {
-        name: arrays(x[:, middle])
-        for name, x in (("restored", restored), ("blurry", blurry), ("sharp", sharp))
-    }
-    if filmed:
-        found |= {"video": arrays(restored[0]), "video_blurry": arrays(blurry[0])}
+Arrays = dict[str, NDArray[np.generic]]
+
+
+def shown(material: Material) -> Arrays:
+    """What is given to every arm, and the truth."""
+    clips = material.clips
+    middle = clips.blurry.shape[1] // 2
+    return {name: arrays(x[:SHOWN, middle]) for name, x in (("blurry", clips.blurry), ("sharp", clips.sharp))}
+
+
+def pictures(model: Deblurrer, material: Material) -> Arrays:
+    """What a trained network makes of it, and how."""
+    blurry = material.clips.blurry[:SHOWN]
+    middle = blurry.shape[1] // 2
+    found: Arrays = {"restored": arrays(restorer(model, material)(blurry)[:, middle])}
     if isinstance(model, PAHS):
         step = look(model, blurry.float().div(255), [middle])["forward"][0]
         found |= inside(step, blurry[:, middle])
     return found
 
 
-def inside(
-    step: Look, frames: Tensor, asking: tuple[int, int] | None = None
-) -> dict[str, NDArray[np.generic]]:
+def film(model: Deblurrer, material: Material) -> Arrays:
+    """A whole clip for the report's video."""
+    blurry = material.clips.blurry[:1]
+    return {"blurry": arrays(blurry[0]), "restored": arrays(restorer(model, material)(blurry)[0])}
+
+
+def inside(step: Look, frames: Tensor, asking: tuple[int, int] | None = None) -> Arrays:
     """Maps of one step of the forward cell; `asking` is a token's row and column, else the busiest one asks."""
     maps = torch.stack([magnitude(x) for x in (step.feature, step.h, step.h_pprnn, step.h_snla)], 1)
-    found: dict[str, NDArray[np.generic]] = {"maps": (maps * 255).round().to(torch.uint8).cpu().numpy()}
+    found: Arrays = {"maps": (maps * 255).round().to(torch.uint8).cpu().numpy()}
     if step.query is None:
         return found
     rows, columns = step.grid

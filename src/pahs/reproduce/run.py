@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from pahs import __version__
@@ -25,7 +24,7 @@ from pahs.reproduce.group import Group, say
 from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.measure import Measured, Metrics, measure, psnr_of_frames, restorer
 from pahs.reproduce.pace import known_pace
-from pahs.reproduce.pictures import pictures
+from pahs.reproduce.pictures import film, pictures, shown
 from pahs.reproduce.plan import ARMS, FILMED, PICTURED, Unit
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime import weights
@@ -150,8 +149,12 @@ def train_group(
             model.eval()
             try:
                 found = measure(unit.arm, model, material)
-                wanted = unit.seed == 0 and unit.arm.name in PICTURED
-                drawn = pictures(model, material, unit.arm.name in FILMED) if wanted else None
+                drawn = {}
+                if unit.seed == 0 and unit.arm.name in PICTURED:
+                    store.write_clips(out, shown(material))
+                    drawn[store.PICTURES] = pictures(model, material)
+                if unit.seed == 0 and unit.arm.name in FILMED:
+                    drawn[store.FILM] = film(model, material)
             except Exception as error:
                 if sticks(error, device):
                     raise
@@ -197,7 +200,7 @@ def keep(
     unit: Unit,
     model: Deblurrer,
     found: Measured,
-    drawn: store.Pictures | None,
+    drawn: Mapping[str, store.Pictures],
     curve: dict[str, tuple[float, ...]],
     mark: str,
     material: Material,
@@ -225,9 +228,8 @@ def keep(
         if unit.seed == 0 or any(other.continues == arm.name for other in ARMS.values()):
             notes = {"arm": arm.name, "seed": str(unit.seed), "scale": material.scale.name}
             weights.save(model, partial / store.WEIGHTS, notes, half=True)
-        if drawn is not None:
-            with (partial / store.PICTURES).open("wb") as file:
-                np.savez_compressed(file, **drawn)  # type: ignore[arg-type]
+        for name, arrays in drawn.items():
+            store.write_arrays(partial / name, arrays)
         record = {
             "minutes": (time.monotonic() - began) / 60,
             "machine": machine_name(material),

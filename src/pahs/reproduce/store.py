@@ -3,9 +3,11 @@
 scores.json           all numbers
 weights.safetensors   of the first seed, and of arms that others continue (half precision)
 pictures.npz          of the first seed of `plan.PICTURED`: restored frames of the clips that the report shows, and maps
+film.npz              of the first seed of `plan.FILMED`: a clip for the report's video
 minutes.json          how long it took, which is no result
 
-`failures.json` beside `runs/` names trainings that came to nothing, and why.
+Beside `runs/`, `clips.npz` has the frames that belong to all pictures, and `failures.json` names trainings that came to
+nothing, and why.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pahs.errors import PahsError
-from pahs.files import write_json
+from pahs.files import whole, write_json
 from pahs.reproduce.plan import ARMS, Unit
 from pahs.reproduce.verdicts import AllScores, Scores
 
-SCORES, WEIGHTS, PICTURES, MINUTES = "scores.json", "weights.safetensors", "pictures.npz", "minutes.json"
-
+SCORES, WEIGHTS, MINUTES = "scores.json", "weights.safetensors", "minutes.json"
+PICTURES, FILM, CLIPS = "pictures.npz", "film.npz", "clips.npz"
 FAILURES = "failures.json"
 
 Pictures = Mapping[str, NDArray[np.generic]]
@@ -116,9 +118,30 @@ def _records(out: Path) -> Iterator[Path]:
     yield from sorted((out / "runs").glob(f"*/*/{MINUTES}"))
 
 
+def write_arrays(path: Path, arrays: Pictures) -> None:
+    with path.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+
+def write_clips(out: Path, arrays: Pictures) -> None:
+    """The frames that belong to all pictures; once, since all trainings share them."""
+    if not (out / CLIPS).exists():
+        with whole(out / CLIPS) as partial:
+            write_arrays(partial, arrays)
+
+
 def read_pictures(out: Path, arm: str) -> Pictures | None:
-    """What the first seed of an arm looks like; None: not trained."""
-    path = out / "runs" / arm / "0" / PICTURES
+    """What the first seed of an arm looks like, with what it was given; None: not trained."""
+    clips, pictures = read_arrays(out / CLIPS), read_arrays(out / "runs" / arm / "0" / PICTURES)
+    return None if clips is None or pictures is None else {**clips, **pictures}
+
+
+def read_film(out: Path, arm: str) -> Pictures | None:
+    """The clip of the first seed of an arm; None: not trained."""
+    return read_arrays(out / "runs" / arm / "0" / FILM)
+
+
+def read_arrays(path: Path) -> Pictures | None:
     if not path.exists():
         return None
     with np.load(path, allow_pickle=False) as file:

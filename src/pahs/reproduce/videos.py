@@ -24,17 +24,15 @@ Picture = NDArray[np.uint8]
 
 
 def write_videos(out: Path) -> list[Path]:
-    """The first held-out clip: blurry, without the modules, with both."""
-    titles = ("neither module", "PAHS")
-    found = [(title, store.read_pictures(out, arm)) for title, arm in zip(titles, FILMED, strict=True)]
-    there = [(title, pictures["video"]) for title, pictures in found if pictures is not None]
-    if not there or find_spec("av") is None:
-        return []
-    blurry = store.read_pictures(out, FILMED[found[1][1] is not None])
-    assert blurry is not None
+    """The first held-out clip: blurry, without the modules, with both. What cannot be made anew stays as it is."""
     path = out / "videos" / "held-out.mp4"
-    write(path, ["blurry", *(t for t, _ in there)], [blurry["video_blurry"], *(v for _, v in there)], RATE)
-    return [path]
+    titles = ("neither module", "PAHS")
+    found = [(title, store.read_film(out, arm)) for title, arm in zip(titles, FILMED, strict=True)]
+    there = [(title, clip) for title, clip in found if clip is not None]
+    if there and find_spec("av") is not None:
+        clips = [there[0][1]["blurry"], *(clip["restored"] for _, clip in there)]
+        write(path, ["blurry", *(title for title, _ in there)], clips, RATE)
+    return [path] if path.exists() else []
 
 
 def write(
