@@ -191,19 +191,18 @@ def positions(scores: AllScores, path: Path) -> str:
         arm: [run.positions for run in scores.get(arm, {}).values() if run.positions]
         for arm in ("U0", "U3", "B0", "B3", "BL")
     }
-    if not any(known.values()):
+    means = {arm: np.mean(rows, 0) for arm, rows in known.items() if rows}
+    if not means:
         return ""
     figure = new_figure(1, 1)
     axes = figure.subplots()
-    for arm, rows in known.items():
-        if not rows:
-            continue
-        mean = np.mean(rows, 0)
-        axes.plot(range(len(mean)), mean, marker="o", ms=3, label=f"{arm}: {ARMS[arm].about}")
-    axes.set(xlabel="frame of the clip", ylabel="PSNR, dB")
+    first = next(iter(means))
+    for arm, mean in means.items():
+        axes.plot(range(len(mean)), mean - means[first], marker="o", ms=3, label=f"{arm}: {ARMS[arm].about}")
+    axes.set(xlabel="frame of the clip", ylabel=f"PSNR above that of {first}, dB")
     axes.legend(fontsize=7)
     save(figure, path)
-    return "How PSNR changes along the clip: what one direction gains from the past, and two from past and future."
+    return "PSNR along the clip: what the past gives to one direction, and past and future to both."
 
 
 def of_arm(out: Path, arm: str, what: str, path: Path) -> str:
