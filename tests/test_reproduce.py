@@ -87,6 +87,19 @@ def test_pictures_are_kept_of_the_arms_that_are_drawn(everything: Path) -> None:
         assert (everything / "runs" / arm / "0" / "film.npz").exists() == (arm in FILMED)
 
 
+def test_the_published_verdicts_follow_from_the_published_scores() -> None:
+    published = Path(__file__).parent.parent / "docs" / "reproduction"
+    found = results.collect(published, read_record(published).scale)
+    claims = json.loads((published / "results.json").read_text())["claims"]
+    for one in found.judged:
+        assert claims[one.claim.label]["verdict"] == one.verdict, one.claim.label
+        for finding, kept in zip(one.findings, claims[one.claim.label]["findings"], strict=True):
+            if finding.found is not None:
+                assert kept["ours"]["mean"] == pytest.approx(finding.found.mean, abs=1e-9)
+    report = (published / "report.md").read_text()
+    assert report.splitlines()[:20] == markdown(found, [], published).splitlines()[:20]
+
+
 def test_a_video_stays_where_it_cannot_be_made_anew(everything: Path, tmp_path: Path) -> None:
     assert write_videos(tmp_path) == []
     shutil.copytree(everything / "videos", tmp_path / "videos")
