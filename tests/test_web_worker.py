@@ -69,6 +69,20 @@ def test_a_comparison_that_fails_costs_a_warning_and_not_the_result(
     assert "no pictures" in whole and str(tmp_path) not in whole and not worker.work_once()
 
 
+def test_warnings_call_the_video_by_its_users_name(tmp_path: Path) -> None:
+    worker = worker_in(tmp_path)
+    id = queued(worker, {"seconds": 4.0, "frames": 100}, frames=100)
+    source = worker.config.settings.job_folder(id) / now(worker.queue, id).source
+    make_clip(source, frames=100, codec="mjpeg", pix_fmt="yuvj420p", settings={"qscale": "3"})
+    data = bytearray(source.read_bytes())
+    start = data.index(b"\xff\xd8", len(data) // 2)
+    data[start : start + 600] = bytes(600)
+    source.write_bytes(data)
+    assert worker.work_once()
+    (warning,) = now(worker.queue, id).warnings
+    assert warning.startswith("clip.mp4: ") and "damaged" in warning
+
+
 def wait_for(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
     while not condition():

@@ -251,7 +251,9 @@ class Worker:
             target = partial / f"result{result_ending(source, options.encode.codec)}"
             report = deblur(source, target, options, network, Callback(run.advance), run.stop)
             run.progress = Progress("comparing", report.frames, report.frames)
-            warnings += report.warnings
+            warnings += [
+                _named(text, {source.name: job.name, target.name: "the result"}) for text in report.warnings
+            ]
             preview = None
             start = options.start or 0.0
             with self._optional("comparison", job, warnings):
@@ -296,6 +298,12 @@ class Worker:
         preview = stack(source, look, partial.with_name(name), "first", start, run.stop)
         look.unlink()
         self.queue.show(job, preview)
+
+
+def _named(text: str, names: dict[str, str]) -> str:
+    """A line that begins with a file's name, by the name that the user knows."""
+    file, colon, what = text.partition(": ")
+    return f"{names.get(file, file)}{colon}{what}"
 
 
 def _explained(error: Exception) -> str:
