@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from pahs.reproduce.group import Group, say
 from pahs.reproduce.material import Material, recipe_of
-from pahs.reproduce.measure import measure
+from pahs.reproduce.measure import along, measure
 from pahs.reproduce.plan import Arm, Unit
 from pahs.reproduce.record import Calibration
-from pahs.reproduce.run import machine_name, quick
+from pahs.reproduce.run import machine_name
 from pahs.training.setup import make_model
 
 AT_ONCE = 6
@@ -142,9 +142,9 @@ def timed(group: Group, steps: int, alone: int | None = None) -> float:
 def measuring(material: Material, group: Group, arm: Arm, number: int) -> float:
     """Seconds of everything that is measured on an arm, during its training and after it."""
     began = time.monotonic()
-    for _ in material.scale.curve[1:]:
-        quick(group.models[number], material)
     model = group.models[number].eval()
+    for _ in (material.scale.curve_on if arm.continues else material.scale.curve)[1:]:
+        along(arm, model, material)
     measure(arm, model, material)
     group.settle()
     model.train()

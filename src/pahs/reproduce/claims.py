@@ -206,3 +206,8 @@ CLAIMS = (
 
 CHEAP = "C17"
 """PAHS is cheap: parameters are counted and speeds measured, so there is no interval."""
+
+
+def compared(arm: str) -> set[str]:
+    """The metrics of an arm that claims compare, and its PSNR."""
+    return {PSNR} | {m for claim in CLAIMS for c in claim.contrasts for _, name, m in c.terms if name == arm}

@@ -122,7 +122,7 @@ def curves(judged: Sequence[Judged], path: Path) -> str:
                 (line,) = axes.plot(xs, ys, marker="o", ms=3, label=finding.contrast.name)
                 axes.errorbar(xs[-1:], ys[-1:], yerr=_error(finding.found), color=line.get_color(), capsize=2)
         axes.axhline(0, color="black", lw=0.8)
-        axes.set(title=f"{one.claim.label}: {one.verdict}", xlabel="training steps", ylabel="dB")
+        axes.set(title=f"{one.claim.label}: {one.verdict}", xlabel="training steps", ylabel=one.claim.unit)
         axes.legend(fontsize=6)
     save(figure, path)
     return "How each difference grows or shrinks while the networks learn; the bar at the end is the 95 % interval."

@@ -14,6 +14,7 @@ from pahs.evaluation.protocol import passes
 from pahs.levels import to_levels
 from pahs.networks import PAHS, Deblurrer
 from pahs.networks.steps import distances, look
+from pahs.reproduce.claims import PSNR, compared
 from pahs.reproduce.material import Clips, Material
 from pahs.reproduce.plan import FUTURE, Arm
 
@@ -84,13 +85,8 @@ def measure(arm: Arm, model: Deblurrer, material: Material) -> Measured:
         "psnr:input": of_clips(psnr_of_frames(clips.blurry, clips.sharp)),
         "ssim": structural(restored, clips.sharp),
     }
+    metrics |= extra(arm, restore, model, material)
     histograms: dict[str, tuple[int, ...]] = {}
-    if "large-motion" in arm.extras:
-        metrics |= large_motion(restore, material.twice_as_long)
-    if "neighbour" in arm.extras:
-        metrics |= neighbour(restore, clips, model)
-    if "future" in arm.extras:
-        metrics |= future(model, material)
     for group in sorted({clip.group for clip in material.shown}):
         chosen = [clip for clip in material.shown if clip.group == group]
         scores = [psnr_of_frames(restore(c.blurry[None]), c.sharp[None]).mean() for c in chosen]
@@ -103,6 +99,29 @@ def measure(arm: Arm, model: Deblurrer, material: Material) -> Measured:
         found, histograms = attention(model, material)
         metrics |= found
     return Measured(metrics, listed(frames.mean(0)), histograms)
+
+
+def along(arm: Arm, model: Deblurrer, material: Material) -> Metrics:
+    """What claims compare of an arm, in the middle of its training."""
+    restore, clips, wanted = restorer(model, material), material.clips, compared(arm.name)
+    found = {PSNR: of_clips(psnr_of_frames(restore(clips.blurry), clips.sharp))}
+    if wanted - {PSNR}:
+        found |= extra(arm, restore, model, material)
+        if isinstance(model, PAHS) and not arm.continues:
+            found |= attention(model, material)[0]
+    return {name: values for name, values in found.items() if name in wanted}
+
+
+def extra(arm: Arm, restore: Restore, model: Deblurrer, material: Material) -> Metrics:
+    """What is measured on some arms only."""
+    metrics: Metrics = {}
+    if "large-motion" in arm.extras:
+        metrics |= large_motion(restore, material.twice_as_long)
+    if "neighbour" in arm.extras:
+        metrics |= neighbour(restore, material.clips, model)
+    if "future" in arm.extras:
+        metrics |= future(model, material)
+    return metrics
 
 
 def structural(restored: Tensor, sharp: Tensor) -> tuple[float, ...]:

@@ -20,9 +20,10 @@ from pahs.evaluation.flops import parameters
 from pahs.files import remove_unfinished, whole
 from pahs.networks import Deblurrer
 from pahs.reproduce import store
+from pahs.reproduce.claims import compared
 from pahs.reproduce.group import Group, say
 from pahs.reproduce.material import Material, recipe_of
-from pahs.reproduce.measure import Measured, Metrics, measure, psnr_of_frames, restorer
+from pahs.reproduce.measure import Measured, Metrics, along, measure
 from pahs.reproduce.pace import known_pace
 from pahs.reproduce.pictures import film, pictures, shown
 from pahs.reproduce.plan import ARMS, FILMED, PICTURED, Unit
@@ -130,13 +131,16 @@ def train_group(
     together = Group(group, [first_weights(unit, material, out) for unit in group], material)
     together.prepare()
     length = together.recipe.train.steps
+    looks = scale.curve_on if group[0].arm.continues else scale.curve
     curves: list[Metrics] = [{} for _ in group]
-    for number in range(length):
-        together.advance(number)
-        if number + 1 in scale.curve and number + 1 < length and not group[0].arm.continues:
-            for update, model, curve in zip(together.updates, together.models, curves, strict=True):
+    for number in range(1, length + 1):
+        together.advance(number - 1)
+        if number in looks and number < length:
+            parts = zip(group, together.updates, together.models, curves, strict=True)
+            for unit, update, model, curve in parts:
                 with update.averaged():
-                    curve[f"psnr@{number + 1}"] = quick(model, material)
+                    curve |= at(number, along(unit.arm, model.eval(), material))
+                model.train()
     together.settle()
     share = (time.monotonic() - began) / len(group)
     failed = {}
@@ -160,7 +164,8 @@ def train_group(
                     raise
                 failed[unit.folder] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
                 continue
-            curve[f"psnr@{length}"] = found.metrics["psnr"]
+            last = {name: found.metrics[name] for name in compared(unit.arm.name) & found.metrics.keys()}
+            curve |= at(length, last)
             keep(unit, model, found, drawn, curve, marks[unit.folder], material, out, began)
     del together
     if device.type == "cuda":
@@ -188,12 +193,9 @@ def first_weights(unit: Unit, material: Material, out: Path) -> Deblurrer:
     return model.to(material.device)
 
 
-def quick(model: Deblurrer, material: Material) -> tuple[float, ...]:
-    """PSNR of every held-out clip."""
-    model.eval()
-    frames = psnr_of_frames(restorer(model, material)(material.clips.blurry), material.clips.sharp)
-    model.train()
-    return tuple(float(x) for x in frames.mean(1).tolist())
+def at(step: int, metrics: Metrics) -> Metrics:
+    """The same under names that tell the step."""
+    return {f"{name}@{step}": values for name, values in metrics.items()}
 
 
 def keep(

@@ -74,6 +74,11 @@ class Scale:
     textures: int = 0
     """Drawn pictures to make clips from; 0: the user's photos."""
 
+    @property
+    def curve_on(self) -> tuple[int, ...]:
+        """The same as `curve`, for the arms that are trained on."""
+        return tuple(sorted({max(1, self.steps_on * number // self.steps) for number in self.curve}))
+
 
 def with_steps(scale: Scale, steps: int) -> Scale:
     """The same over another number of steps: clips are scored at the same fractions, and arms that are trained on make

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from pahs.reproduce.claims import PSNR, Claim, Combination, Contrast
+from pahs.reproduce.claims import Claim, Combination, Contrast
 from pahs.reproduce.statistics import Estimate, Table, estimate, holm
 
 Verdict = Literal[
@@ -75,14 +75,12 @@ def table(scores: AllScores, terms: Combination) -> Table | None:
 
 
 def curve(scores: AllScores, terms: Combination) -> tuple[tuple[int, float], ...]:
-    """The mean of a difference of final PSNRs over the training steps after which clips were scored."""
-    if any(metric != PSNR for _, _, metric in terms):
-        return ()
-    arms = [runs for _, arm, _ in terms for runs in scores.get(arm, {}).values()]
-    names = {name for run in arms for name in run.metrics if name.startswith(f"{PSNR}@")}
+    """The mean difference over the training steps after which all of its metrics were taken."""
+    _, arm, metric = terms[0]
+    names = {name for run in scores.get(arm, {}).values() for name in run.metrics}
     points = []
-    for step in sorted(int(name.partition("@")[2]) for name in names):
-        d = table(scores, tuple((weight, arm, f"{PSNR}@{step}") for weight, arm, _ in terms))
+    for step in sorted(int(name.partition("@")[2]) for name in names if name.startswith(f"{metric}@")):
+        d = table(scores, tuple((weight, arm, f"{metric}@{step}") for weight, arm, metric in terms))
         if d is not None:
             points.append((step, float(d.mean())))
     return tuple(points)
