@@ -151,8 +151,13 @@ def test_a_killed_run_resumes_to_the_same_results(tmp_path: Path, monkeypatch: p
 def test_an_arm_that_diverges_costs_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """NL has numbers that are not finite, B0 cannot be measured at all, and so BL has nothing to continue."""
-    measure, broken = running.measure, ["B0", "B3"]
+    """NL has numbers that are not finite, B0 and B3 cannot be measured, so BL has nothing to continue; B1 early not."""
+    measure, along, broken = running.measure, running.along, ["B0", "B3"]
+
+    def early(arm: Arm, *rest: object) -> object:
+        if arm.name == "B1":
+            raise RuntimeError("quantile() input is not finite")
+        return along(arm, *rest)  # type: ignore[arg-type]
 
     def diverged(arm: Arm, *rest: object) -> Measured:
         if arm.name in broken:
@@ -163,6 +168,7 @@ def test_an_arm_that_diverges_costs_no_other(
         return replace(found, metrics={**found.metrics, "psnr": (20.0, float("nan"))}, positions=(np.nan,))
 
     monkeypatch.setattr(running, "measure", diverged)
+    monkeypatch.setattr(running, "along", early)
     task = Task(("B0", "B1", "NL", "BL"), "tiny", seeds=1, together=4, out=tmp_path)
     with pytest.raises(PahsError, match=r"3 trainings failed.*BL/0: it continues B3/0") as caught:
         reproduce(task)
@@ -170,6 +176,8 @@ def test_an_arm_that_diverges_costs_no_other(
     assert {path.parent.name for path in tmp_path.glob("runs/*/0")} == {"B1", "NL"}
     kept = json.loads((tmp_path / "runs" / "NL" / "0" / "scores.json").read_text())
     assert "psnr" not in kept["metrics"] and "ssim" in kept["metrics"] and kept["positions"] == []
+    later = json.loads((tmp_path / "runs" / "B1" / "0" / "scores.json").read_text())["metrics"]
+    assert "psnr@2" in later and "psnr@1" not in later
     assert "NL/0: not finite and left out: psnr" in capsys.readouterr().err
     assert "B0/0" in (tmp_path / "failures.json").read_text()
 

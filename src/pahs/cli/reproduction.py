@@ -35,7 +35,9 @@ def reproduce(
         ),
     ] = (),
     seeds: Annotated[int | None, Parameter(help="Trainings of each arm.", show_default="5 or 3")] = None,
-    steps: Annotated[int | None, Parameter(help="Length of each training.", show_default="by scale")] = None,
+    steps: Annotated[
+        int | None, Parameter(help="Length of each training.", show_default="as before, or by scale")
+    ] = None,
     minutes: Annotated[
         float | None, Parameter(help="Begin nothing that would not end within so many minutes.")
     ] = None,

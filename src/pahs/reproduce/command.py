@@ -136,7 +136,8 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     material = Material(scale, folders.get("photos"), folders.get("eval"))
     wanted = units(arms, scale, task.seeds)
     found = record.calibration or calibrated(task, material, wanted)
-    steps = task.steps or record.steps or (found.steps if found else None)
+    kept = record.steps if found == record.calibration else None
+    steps = task.steps or kept or (found.steps if found else None)
     write(task.out, Record(scale.name, steps, found))
     if steps:
         material.use(with_steps(scale, steps))

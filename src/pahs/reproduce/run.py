@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def train_group(
         if number in looks and number < length:
             parts = zip(group, together.updates, together.models, curves, strict=True)
             for unit, update, model, curve in parts:
-                with update.averaged():
+                with update.averaged(), left_out(device):
                     curve |= at(number, along(unit.arm, model.eval(), material))
                 model.train()
     together.settle()
@@ -171,6 +172,16 @@ def train_group(
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return failed
+
+
+@contextmanager
+def left_out(device: torch.device) -> Iterator[None]:
+    """A measurement that costs its own numbers alone if it fails; those at the end tell why."""
+    try:
+        yield
+    except Exception as error:
+        if sticks(error, device):
+            raise
 
 
 def sticks(error: Exception, device: torch.device) -> bool:
