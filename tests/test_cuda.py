@@ -179,7 +179,7 @@ def test_fused_layers_are_the_plain_ones(
     channels=st.sampled_from(hopper.CHANNELS),
     frames=st.integers(1, 3),
     height=st.integers(1, 95),
-    places=st.integers(1, 40),
+    groups=st.integers(1, 40),
     dtype=st.sampled_from([torch.bfloat16, torch.float16]),
     parts=st.tuples(st.booleans(), st.booleans(), st.booleans()),
 )
@@ -187,7 +187,7 @@ def test_a_hopper_convolution_is_the_plain_one(
     channels: int,
     frames: int,
     height: int,
-    places: int,
+    groups: int,
     dtype: torch.dtype,
     parts: tuple[bool, bool, bool],
 ) -> None:
@@ -198,7 +198,7 @@ def test_a_hopper_convolution_is_the_plain_one(
     def numbers(*size: int) -> Tensor:
         return torch.randn(size, generator=random, device="cuda").to(dtype)
 
-    width = places * (hopper.PLACE // channels)
+    width = groups * (hopper.VALUES // channels)
     x, residual = (
         numbers(frames, channels, height, width).to(memory_format=torch.channels_last) for _ in range(2)
     )

@@ -1,18 +1,19 @@
-// 3x3 convolution, 64 numbers a place to 64 numbers a place, for Hopper (sm_90a).
+// 3x3 convolution of pixel groups, 64 values to 64 values each, for Hopper (sm_90a).
 //
 //     y = relu(conv(x) + bias + residual)         channels-last, half precision, sums in float
 //     y = conv(x) where mask > 0, else 0          the gradient of a ReLU, for training
 //
-// A "place" is GROUP neighbouring pixels of 64 / GROUP channels: 128 bytes. With GROUP > 1 the weights of a place are a
-// band matrix whose zeros are multiplied too; what is left out is what lies outside the band (see `STEPS`).
+// A pixel group is GROUP neighbouring pixels of 64 / GROUP channels: 128 bytes. It depends on a window of each of three
+// rows: the group, and one pixel on either side. With GROUP > 1 the weights of a window are a band matrix, whose zeros
+// are multiplied too (see `STEPS`).
 //
-// One block stays on each multiprocessor. It keeps the weights in shared memory and takes tiles of ROWS x 8 places, which
-// the copy engine fetches with their border of one (outside the picture: zeros). A tile is fetched once and used
-// nine times: the second operand of a matrix product is the tile seen from a shifted address. This holds because the
-// swizzle of shared memory is a function of the address alone. The product is D[output, place]: with the places as
-// its wide side, the matrix unit asks least of shared memory.
+// One block stays on each multiprocessor. It keeps the weights in shared memory and takes tiles of ROWS x 8 groups, which
+// the copy engine fetches with a halo of one (zeros beyond the picture). A tile is fetched once and used nine times: the
+// second operand of a matrix product is the tile, read from a shifted address. This is correct because the swizzle of
+// shared memory is a function of the address alone. The product is D[output, group]: the matrix unit reads least from
+// shared memory when the groups are its wide side.
 //
-// Two groups of warps work in turns: while one multiplies, the other writes its tile and awaits the next.
+// Two warpgroups work in turns: while one multiplies, the other writes its tile and awaits the next.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -20,17 +21,17 @@ typedef unsigned short u16;
 
 struct __align__(64) TensorMap { u64 opaque[16]; };
 
-constexpr int COLUMNS = 8, PLACES = ROWS * COLUMNS;        // ROWS is 30, or 22 for small pictures
+constexpr int COLUMNS = 8, GROUPS = ROWS * COLUMNS;        // ROWS is 30, or 22 for small pictures
 constexpr int CHANNELS = 64 / GROUP;
 constexpr int PIXEL = 2 * CHANNELS;                         // bytes
 constexpr int PITCH = (COLUMNS + 2) * 128;                  // bytes from one row of a tile to the next
-constexpr int TILE = (ROWS + 2) * PITCH, RESULT = PLACES * 128;
-constexpr int FIRST = 128 - PIXEL;                          // a window begins one pixel before its place
+constexpr int TILE = (ROWS + 2) * PITCH, RESULT = GROUPS * 128;
+constexpr int FIRST = 128 - PIXEL;                          // a window begins one pixel before its group
 constexpr int STEPS = (128 + 2 * PIXEL) / 32;               // products of 16 numbers for one row of the window
 constexpr int WEIGHTS = (3 * STEPS + 3) / 4 * 8192;
-constexpr int BARRIERS = WEIGHTS + 2 * TILE + 2 * RESULT;   // where they are in shared memory
+constexpr int BARRIERS = WEIGHTS + 2 * TILE + 2 * RESULT;   // offset in shared memory
 constexpr int WORKERS = 256;
-constexpr int RESIDUAL = 1;                                 // what `second` says of the second input; 2: a mask; 0: none
+constexpr int RESIDUAL = 1;                                 // `second` is the kind of `residual_or_mask`; 2: mask, 0: none
 
 __device__ __forceinline__ void expect(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -53,10 +54,10 @@ __device__ __forceinline__ void fetch(u32 to, const TensorMap* map, u32 barrier,
         ::"r"(to), "l"(map), "r"(barrier), "r"(0), "r"(x), "r"(y), "r"(n) : "memory");
 }
 
-// Until the kernel before this one is done and its results can be seen.
+// Wait until the kernel before this one is done and its results are visible.
 __device__ __forceinline__ void await_others() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
-// Into the cache, no further.
+// Prefetch into the L2 cache.
 __device__ __forceinline__ void prepare(const TensorMap* map, int x, int y, int n) {
     asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
                  ::"l"(map), "r"(0), "r"(x), "r"(y), "r"(n) : "memory");
@@ -104,7 +105,7 @@ __device__ __forceinline__ u64 matrix(u32 address, u32 stride) {
 #endif
 
 // D (+)= A B
-__device__ __forceinline__ void multiply(float (&d)[PLACES / 2], u64 a, u64 b, int add) {
+__device__ __forceinline__ void multiply(float (&d)[GROUPS / 2], u64 a, u64 b, int add) {
     asm volatile(
         "{ .reg .pred add;\n"
         "setp.ne.b32 add, " ADD ", 0;\n"
@@ -134,7 +135,7 @@ __device__ __forceinline__ u32 pair(float low, float high) {
 }
 
 extern "C" __global__ void __launch_bounds__(WORKERS + 32, 1)
-conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap beside,
+conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap residual_or_mask,
      const __grid_constant__ TensorMap to, const u16* __restrict__ weight, const u16* __restrict__ bias,
      int output_stride, int tap_stride, int second, int relu, int wide, int high, int tiles) {
     extern __shared__ unsigned char memory[];
@@ -167,14 +168,14 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
                 fetch(base + WEIGHTS + mine * TILE, &from, full + 8 * mine,
                       t % wide * COLUMNS - 1, t / wide % high * ROWS - 1, t / (wide * high));
                 if (second)
-                    prepare(&beside, t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
+                    prepare(&residual_or_mask, t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
             }
         }
         return;
     }
 
-    // The weights, eight numbers at a time: output m of a place, input numbers from `at` on, counted from the place
-    // before. All are on their way before the first is stored.
+    // The weights, eight values at a time: output m of a group, input values from `at` on, counted from the group
+    // before. All are requested before the first is stored.
     constexpr int UNITS = 64 * 6 * STEPS / WORKERS;
     uint4 units[UNITS];
     await_others();
@@ -210,9 +211,10 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
     int t = blockIdx.x + mine * gridDim.x;
     if (second && first && t < tiles) {
         expect(ready + 8 * mine, RESULT);
-        fetch(result, &beside, ready + 8 * mine, t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
+        fetch(result, &residual_or_mask, ready + 8 * mine,
+              t % wide * COLUMNS, t / wide % high * ROWS, t / (wide * high));
     }
-    float d[PLACES / 2];
+    float d[GROUPS / 2];
     for (int i = 0; t < tiles; i ^= 1) {
         await(turn + 8 * mine, mine ? i : i ^ 1);
         await(full + 8 * mine, i);
@@ -233,7 +235,7 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
             asm volatile("bar.sync %0, 128;" ::"r"(1 + mine) : "memory");
         }
 #pragma unroll
-        for (int j = 0; j < PLACES / 16; j++) {
+        for (int j = 0; j < GROUPS / 16; j++) {
             float v[8];
 #pragma unroll
             for (int e = 0; e < 8; e++) v[e] = d[8 * j + e] + (e & 2 ? bias_1 : bias_0);
@@ -263,7 +265,7 @@ conv(const __grid_constant__ TensorMap from, const __grid_constant__ TensorMap b
             if (second && next < tiles) {
                 asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
                 expect(ready + 8 * mine, RESULT);
-                fetch(result, &beside, ready + 8 * mine,
+                fetch(result, &residual_or_mask, ready + 8 * mine,
                       next % wide * COLUMNS, next / wide % high * ROWS, next / (wide * high));
             }
         }

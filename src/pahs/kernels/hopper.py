@@ -22,9 +22,10 @@ from pahs.files import cache_folder, write_whole
 
 CHANNELS = (64, 32, 16)
 CAPABILITY = (9, 0)
-ROWS, SMALL_ROWS, COLUMNS, PLACE = 30, 22, 8, 64
-"""Rows of a tile, and of a tile of a small picture; its columns of places; and the numbers of a place, which is one or
-more neighbouring pixels."""
+VALUES = 64
+"""Values of a pixel group: one pixel of 64 channels, or as many neighbouring pixels of fewer as give 64 values."""
+ROWS, SMALL_ROWS, COLUMNS = 30, 22, 8
+"""Rows of a tile, rows of a tile of a small picture, and columns of either, in pixel groups."""
 THREADS = 288
 TYPES = {torch.float16: 6, torch.bfloat16: 9}
 SWIZZLE_128, PROMOTE_256 = 3, 3
@@ -66,27 +67,27 @@ def conv(
 ) -> Tensor:
     """relu(conv(x) + bias + residual), 3x3 with a padding of 1; all tensors are half precision and channels-last.
 
-    With a mask: conv(x) where it is positive, 0 elsewhere. Rows of x are a whole number of places long, and the weight
-    begins at a multiple of 16 bytes.
+    With a mask: conv(x) where it is positive, 0 elsewhere. Rows of x are a whole number of pixel groups long, and the
+    weight begins at a multiple of 16 bytes.
     """
     y = torch.empty_like(x) if out is None else out
     second = residual if mask is None else mask
     N, channels, H, W = x.shape
-    group = PLACE // channels
+    group = VALUES // channels
     with torch.cuda.device(x.device):
         multiprocessors = torch.cuda.get_device_properties(x.device).multi_processor_count
-        places = (PLACE, W // group, H, N)
-        wide = -(-places[1] // COLUMNS)
-        # A tile for each multiprocessor or fewer: smaller ones are done sooner.
+        groups = (VALUES, W // group, H, N)
+        wide = -(-groups[1] // COLUMNS)
+        # Small tiles are done sooner, unless a multiprocessor gets more than one of them.
         rows = SMALL_ROWS if wide * -(-H // SMALL_ROWS) * N <= multiprocessors else ROWS
         high = -(-H // rows)
         tiles = wide * high * N
         run, memory = kernel(x.device.index, group, x.dtype == torch.float16, rows)
-        box = (PLACE, COLUMNS, rows, 1)
+        box = (VALUES, COLUMNS, rows, 1)
         maps = (
-            tensor_map(x.dtype, x.data_ptr(), places, (PLACE, COLUMNS + 2, rows + 2, 1)),
-            tensor_map(x.dtype, (y if second is None else second).data_ptr(), places, box),
-            tensor_map(x.dtype, y.data_ptr(), places, box),
+            tensor_map(x.dtype, x.data_ptr(), groups, (VALUES, COLUMNS + 2, rows + 2, 1)),
+            tensor_map(x.dtype, (y if second is None else second).data_ptr(), groups, box),
+            tensor_map(x.dtype, y.data_ptr(), groups, box),
         )
         kind = 0 if second is None else 1 if mask is None else 2
         numbers = (weight.stride(0), weight.stride(3), kind, relu, wide, high, tiles)

@@ -125,7 +125,7 @@ def _keeps_size(call: Call) -> bool:
 
 def _suits_hopper(call: Call) -> bool:
     ours = _keeps_size(call) and call.inputs == call.outputs and call.inputs in hopper.CHANNELS
-    return ours and call.columns % (hopper.PLACE // call.inputs) == 0 and call.aligned
+    return ours and call.columns % (hopper.VALUES // call.inputs) == 0 and call.aligned
 
 
 def _suits_triton_rgb(call: Call) -> bool:

@@ -42,7 +42,7 @@ def suits(x: Tensor, weight: Tensor, any_width: bool = True) -> bool:
 
 
 def _suits_hopper(channels: int, columns: int) -> bool:
-    return channels in hopper.CHANNELS and columns % (hopper.PLACE // channels) == 0
+    return channels in hopper.CHANNELS and columns % (hopper.VALUES // channels) == 0
 
 
 def _convolve(
