@@ -28,7 +28,7 @@ AT_ONCE = 4
 
 @dataclass(frozen=True)
 class FootageConfig:
-    """Sharp videos beside the photos that clips are synthesised from."""
+    """Sharp videos from which a share of the clips is made, besides those from photos."""
 
     root: str = ""
     """A folder of sharp videos, or of folders that hold a video's numbered frames; empty: photos only."""

@@ -1,7 +1,7 @@
 """Features of frames that wait for their look-ahead, in buffers that are allocated once.
 
-Buffers that live long are kept apart from tensors that come and go with every frame: the allocator then has no holes to
-leave, and memory does not creep upwards over a long video. `FeatureQueue` keeps all frames in one buffer on the
+Buffers that live long are kept apart from tensors that come and go with every frame: the allocator then leaves no
+holes, and memory does not creep upwards over a long video. `FeatureQueue` keeps all frames in one buffer on the
 network's device, which the sweeps read without a copy. `OffloadedQueue` keeps them in the host's page-locked memory,
 for a GPU that is too small: the sweeps then fetch frame after frame. `SpooledQueue` keeps them on the disk, for a CPU.
 """
@@ -76,7 +76,7 @@ FrameT = TypeVar("FrameT", bound=Sequence[Tensor])
 
 
 class FrameQueue(ABC, Generic[FrameT]):
-    """A queue outside of the device's memory; `frames` shows its frames one by one, each (1, C, h, w)."""
+    """A queue in the host's memory or on the disk; `frames` shows its frames one by one, each (1, C, h, w)."""
 
     def __init__(self) -> None:
         self.frames: deque[FrameT] = deque()

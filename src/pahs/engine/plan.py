@@ -26,10 +26,11 @@ MEMORY_SHARE = 0.6
 STAGE_COPIES = 6
 """Tensors of the largest size that a frame-wise stage holds at the same time on a CPU, what oneDNN takes included."""
 WORTH_BANDS = 1 << 19
-"""Pixels of a frame from which the memory of a stage counts. oneDNN can die where memory runs out, so on a CPU bands
-are chosen before."""
-LEAST_CHUNK = 2
-"""On a CPU features move to the disk rather than restoring fewer frames by one backward sweep."""
+"""Pixels of a frame from which the memory of a stage counts. oneDNN can crash where memory runs out, so on a CPU the
+first number of bands is chosen by the free memory."""
+SHORT_CHUNK, LEAST_CHUNK = 16, 2
+"""Frames restored by one backward sweep: rather than fewer, features are offloaded, from a GPU's memory to the host's
+(`SHORT_CHUNK`) or from the host's to the disk (`LEAST_CHUNK`)."""
 CGROUP = Path("/sys/fs/cgroup")
 _SHORTAGE = (
     "DefaultCPUAllocator",
@@ -38,8 +39,6 @@ _SHORTAGE = (
     "bad_alloc",
     "MPS backend out of memory",
 )
-SHORT_CHUNK = 16
-"""Features are offloaded to the host's memory rather than restoring fewer frames by one backward sweep."""
 
 
 @dataclass(frozen=True)

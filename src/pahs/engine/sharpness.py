@@ -20,7 +20,7 @@ LEAST_DETAIL = 0.004
 EVERY = 10
 """One frame of so many is measured while a video is restored."""
 MIDDLE = 480, 640
-"""Rows and columns of it that are."""
+"""Rows and columns in the middle of that frame that are measured."""
 _LUMA = (0.299, 0.587, 0.114)
 
 

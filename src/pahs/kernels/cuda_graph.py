@@ -110,7 +110,7 @@ _lock = threading.Lock()
 
 
 def possible(state: Tensor) -> bool:
-    """Whether a sweep with this state can be recorded: on NVIDIA's, without gradients and autocast, not in another."""
+    """Whether a sweep can be recorded: on an NVIDIA GPU, without gradients, autocast or another recording."""
     plain = (
         not state.is_cuda
         or torch.version.hip is not None

@@ -116,7 +116,7 @@ _thread = _Thread()
 
 @contextmanager
 def _inside(**state: object) -> Iterator[None]:
-    """This thread's state is changed inside, and then as it was."""
+    """Inside, this thread's state has these values; afterwards it is as before."""
     before = {name: getattr(_thread, name) for name in state}
     vars(_thread).update(state)
     try:
@@ -216,7 +216,7 @@ libraries = cache(Libraries)
 
 
 def _try_hopper() -> None:
-    # Many pictures take other tiles than one.
+    # One picture is computed in small tiles, many pictures in large ones.
     for channels, pictures in product(hopper.CHANNELS, (1, 512)):
         x = _ones(pictures, channels, 3, 8)
         y = hopper.conv(x, _ones(channels, channels, 3, 3))

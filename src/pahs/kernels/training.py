@@ -25,7 +25,7 @@ _on = False
 
 
 def enable(device: torch.device | None) -> bool:
-    """Decide whether training uses these, before a step is compiled: where they work, and never for None."""
+    """Use these kernels in training if they work on the device; None: never. Call it before a step is compiled."""
     global _on
     works = libraries(device.index or 0) if device and device.type == "cuda" else ()
     _on = "hopper" in works and "cudnn" in works
@@ -242,7 +242,7 @@ def ping_pong(
 
 
 def _stack(like: Tensor, count: int) -> Tensor:
-    """Room for so many tensors like this one, each channels-last."""
+    """A buffer for `count` tensors like this one, each channels-last."""
     B, C, H, W = like.shape
     return like.new_empty(count, B, H, W, C).movedim(-1, 2)
 

@@ -75,7 +75,7 @@ class Deblurrer(nn.Module, ABC):
 
     @property
     def kind(self) -> str:
-        """What computes, where its speed is remembered."""
+        """A name for what computes the network, by which its speed on this machine is remembered."""
         return type(self).__name__
 
     def for_size(self, height: int, width: int) -> Deblurrer:

@@ -101,7 +101,7 @@ def limited_memory(device: torch.device, gib: float | None) -> Iterator[None]:
 
 
 def _restore_memory(device: torch.device) -> Callable[[], None]:
-    """What gives back the limit that holds now."""
+    """A function that restores the limit that holds now."""
     if device.type == "mps":
         usual = float(os.environ.get("PYTORCH_MPS_HIGH_WATERMARK_RATIO", 1.7))  # PyTorch does not tell it
         return lambda: torch.mps.set_per_process_memory_fraction(usual)

@@ -55,8 +55,9 @@ class DataSection:
     workers: int = 4
     """Processes that read a dataset; 0 reads in the training process."""
     streams: int = 0
-    """Groups in which the clips of a batch are drawn, each by the processes that need a clip of it; 0: one group.
-    The number of processes saves drawing twice. It decides the clips, so a run cannot change it."""
+    """Groups in which the clips of a batch are drawn; 0: one group. Every process draws the whole of each group that
+    it needs a clip of, so with a group for each process no clip is drawn twice. A run cannot change this number,
+    because other groups hold other clips."""
     textures: int = 24
     """Pictures drawn when kind is generated."""
     synthesis: SynthesisConfig = field(default_factory=SynthesisConfig)

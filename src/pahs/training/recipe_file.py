@@ -17,7 +17,7 @@ from pahs.training.recipe import ModelSection, Recipe
 
 Table = Mapping[str, Any]
 OWN = ("data.root", "data.workers", "data.footage.root", "validation.root")
-"""Each machine of a training may have its data in a place of its own."""
+"""Values that may differ from machine to machine: where the data lies, and how many processes read it."""
 
 
 def load_recipe(path: str | os.PathLike[str], sets: Sequence[str] = ()) -> Recipe:

@@ -1,7 +1,7 @@
-"""What the processes of one training settle with each other before they train.
+"""What the processes of one training agree on before they train.
 
-They must want the same, and continue from the same checkpoint. What is wrong in one of them ends all of them, with one
-line on each machine instead of a wait for a process that will not come.
+They must have the same recipe and data, and continue from the same checkpoint. What is wrong in one of them
+ends all of them, with one line on each machine instead of a wait for a process that will not come.
 """
 
 from __future__ import annotations
