@@ -2,11 +2,11 @@
 
 pahs bench --zoo --device cuda
 pahs bench --model pahs-s runs/mine/weights.safetensors --size 640 360
-pahs bench --model pahs-t pahs-s --data DIR   quality beside speed; --plot draws it
+pahs bench --model pahs-t pahs-s --data DIR   quality and speed; --plot draws it
 pahs bench --reference --model pahs           the paper's inference and ours: pahs.benchmarks.compare
 pahs bench --scaling --size 3840 2160         over sizes and lengths: pahs.benchmarks.scaling
 pahs bench --fleet --price 3                  many GPUs, simulated: pahs.benchmarks.fleet
-pahs bench --fleet --workers 1 2 4            the simulation beside real runs: pahs.benchmarks.workers
+pahs bench --fleet --workers 1 2 4            the simulation and real runs: pahs.benchmarks.workers
 pahs bench --backends --data DIR              PyTorch, onnxruntime, OpenVINO: pahs.benchmarks.backends
 pahs bench --clip 600                         a video file to another one: pahs.benchmarks.files
 pahs bench --expected                         computed for other cards: pahs.benchmarks.expected
@@ -93,7 +93,7 @@ def measure(task: Task, config: BenchConfig, names: tuple[str, ...]) -> tuple[st
 
 
 def simulated(task: Task, options: FleetOptions, model: str) -> tuple[str, dict[str, object]]:
-    """The tables and the numbers of many GPUs, or of workers on this machine beside them."""
+    """The tables and the numbers of many GPUs, or of workers on this machine."""
     if options.workers:
         if task.plot is not None:
             raise PahsError("--plot: real runs are a table only; leave out --workers, or --plot")

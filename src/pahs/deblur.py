@@ -45,7 +45,7 @@ class DeblurOptions:
     deinterlace: bool = False
     """Make one whole picture of the two fields of interlaced video before it is restored."""
     compare: Compare = "off"
-    """Write a comparison beside the result, <result>-compare: both pictures side by side, or half of each (split)."""
+    """Write a comparison next to the result, <result>-compare: both pictures side by side, or half of each (split)."""
     fps: float | None = None
     """Make a video of a folder of images, with so many frames per second."""
     overwrite: bool = False

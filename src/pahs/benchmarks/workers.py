@@ -1,4 +1,4 @@
-"""`pahs bench --fleet --workers 1 2 4`: the simulation beside real processes that deblur a folder of small clips.
+"""`pahs bench --fleet --workers 1 2 4`: the simulation against real processes that deblur a folder of clips.
 
 Each process has one thread and takes clips from a common queue. What one of them needs for a clip and for a frame is
 fitted to a first run with a single process; the simulation then says how long each number of them takes. Time counts

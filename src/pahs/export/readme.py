@@ -1,4 +1,4 @@
-"""The page that lies beside exported graphs."""
+"""The README of a folder of exported graphs."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from pahs.networks.stfan import STFAN
 
 
 class Stage(nn.Module):
-    """A function of tensors that uses a network's layers. Tensors are float32 outside, whatever the layers are."""
+    """A function of tensors that uses a network's layers. Inputs and outputs are float32, whatever the layers are."""
 
     def __init__(self, network: nn.Module, function: Callable[..., Tensors], keeps: frozenset[int]) -> None:
         super().__init__()

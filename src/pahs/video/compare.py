@@ -112,7 +112,7 @@ def _draw(text: str, size: int) -> tuple[NDArray[np.float32], NDArray[np.float32
 
 
 class ComparedSink(FrameSink):
-    """Writes a result, and beside it the comparison with what it was made of. Both appear, or neither."""
+    """Writes a result, and next to it the comparison with its source. Both appear, or neither."""
 
     def __init__(self, result: FrameSink, comparison: FrameSink, joiner: Joiner) -> None:
         self.result, self.comparison, self.joiner = result, comparison, joiner

@@ -51,7 +51,7 @@ class TransformReport:
     warnings: tuple[str, ...]
     """What could not be kept, each in one line."""
     comparison: Path | None = None
-    """The comparison that was written beside it, if one was asked for."""
+    """The comparison that was written next to it, if one was asked for."""
     sharpness: tuple[float, float] | None = None
     """Mean sharpness of some frames before and after, where it was measured and can be told."""
 

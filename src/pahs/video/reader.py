@@ -27,9 +27,9 @@ _INTERLACED = {2, 3, 4, 5}
 _AHEAD_FEWEST, _AHEAD_MOST, _AHEAD_BYTES = 3, 24, 1 << 28
 """How far `ahead` reads: so many frames, or more until sound has come, in so many bytes."""
 _FASTEST = 1000
-"""Frames per second from which on a file's rate is taken for the tick of its clock."""
+"""From so many frames per second on, a file's rate is taken for the tick of its clock."""
 _SPARE_FRAMES = 2
-"""Frames of three 16-bit samples a pixel that fit where a decoder has memory to go on."""
+"""Frames of three 16-bit samples a pixel that fit where a decoder has memory to continue."""
 _MOST_STRAYS = 3
 """So many frames in a row of another size are taken for damage, and left out; more for another video."""
 
@@ -206,7 +206,7 @@ class VideoReader(FrameSource):
         return self.stream.decode(packet)
 
     def _check_memory(self, error: Exception) -> None:
-        """Refuse to go on where memory has run out: frames would be lost one by one, as if they were damaged.
+        """Refuse to continue where memory has run out: frames would be lost one by one, as if they were damaged.
 
         A damaged file may ask for any amount of memory, so FFmpeg's word alone is not enough.
         """

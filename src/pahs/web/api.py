@@ -191,7 +191,8 @@ class Api:
             done = self.queue.cancel(job.id)
         elif action == "retry":
             options = self._options(values["options"], job.options) if "options" in values else None
-            old = runs_of(self.settings.job_folder(job.id), job)  # a new run may begin at once, beside them
+            # Before the retry, because a new run may begin at once.
+            old = runs_of(self.settings.job_folder(job.id), job)
             done = self.queue.retry(job.id, options)
             for path in old if done else ():
                 remove(path)

@@ -48,7 +48,7 @@ class ChildConfig:
 
 
 class Survivor:
-    """A context for the steps of a loop that must not end: an error is said on stderr, and the loop goes on.
+    """A context for the steps of a loop that must not end: an error is said on stderr, and the loop continues.
 
     Each kind of error is said once. A full disk or a locked queue would otherwise be told several times a second.
     """
@@ -84,7 +84,7 @@ def end_with_parent(before: Callable[[], object] = lambda: None) -> None:
 
 
 def limit_memory(extra: int) -> None:
-    """Let this process take so many bytes more than it has; beyond, it gets an error and the machine goes on."""
+    """Let this process take so many bytes more than it has; beyond, it gets an error and the machine keeps running."""
     if sys.platform != "linux":
         return
     import resource

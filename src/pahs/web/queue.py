@@ -91,7 +91,7 @@ class Queue:
         )
 
     def hold(self, id: str, held: bool) -> bool:
-        """Pause or go on."""
+        """Pause or continue."""
         return self._changed(
             "UPDATE jobs SET held = ? WHERE id = ? AND state IN ('uploading', 'queued', 'running')",
             (held, id),
@@ -212,7 +212,7 @@ class Queue:
         )
 
     def wanted(self, job: Job) -> tuple[bool, bool]:
-        """Whether this run should go on, and whether it is paused."""
+        """Whether this run should continue, and whether it is paused."""
         row = self._db.execute(
             "SELECT cancel, held FROM jobs WHERE id = ? AND claim = ? AND state = 'running'",
             (job.id, job.claim),

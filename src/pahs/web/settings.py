@@ -33,7 +33,7 @@ class Limits:
     look_bytes: int = 4 * 2**30
     """Memory for that."""
     job_bytes: int | None = None
-    """Memory for one job on a CPU, beside what its process needs anyway; None: all that the machine has."""
+    """Memory for one job on a CPU, besides what its process needs anyway; None: all that the machine has."""
     job_hours: float = 48.0
     """Time for one job, without its pauses."""
 

@@ -216,7 +216,7 @@ class Worker:
 
     @contextmanager
     def _optional(self, what: str, job: Job, warnings: list[str]) -> Iterator[None]:
-        """Work that a job can do without: where it fails, the job gets a warning and goes on."""
+        """Work that a job can do without: where it fails, the job gets a warning and continues."""
         try:
             yield
         except Stopped:
