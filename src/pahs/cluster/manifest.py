@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -155,9 +155,3 @@ def _parsed(text: str) -> Iterator[Settings | Video]:
             raise ValueError(f"line {number}: {error}") from None
     if not text.strip():
         raise ValueError("it is empty")
-
-
-def total_frames(videos: Sequence[Video]) -> int | None:
-    """Frames of all videos, None where one does not say."""
-    known = [video.frames for video in videos]
-    return None if None in known else sum(frames or 0 for frames in known)
