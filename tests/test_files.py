@@ -10,21 +10,18 @@ from pathlib import Path
 import pytest
 
 from pahs.errors import PahsError
-from pahs.files import Partial, whole, write_whole
+from pahs.files import Partial, whole
 
 
 def test_jobs_that_write_the_same_file_do_not_mix(tmp_path: Path) -> None:
     path, both = tmp_path / "kernel.bin", threading.Barrier(2, timeout=10)
 
     def write(letter: bytes) -> None:
-        def slowly(partial: Path) -> None:
-            with partial.open("wb") as file:
-                file.write(letter * 1000)
-                file.flush()
-                both.wait()  # the other one has begun as well
-                file.write(letter * 1000)
-
-        write_whole(path, slowly)
+        with whole(path) as partial, partial.open("wb") as file:
+            file.write(letter * 1000)
+            file.flush()
+            both.wait()  # the other one has begun as well
+            file.write(letter * 1000)
 
     jobs = [threading.Thread(target=write, args=(letter,)) for letter in (b"a", b"b")]
     for job in jobs:

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -151,15 +151,10 @@ def os_errors(what: str, advice: str = "") -> Iterator[None]:
         raise PahsError(f"{what} ({error.strerror}){advice}") from None
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill the file or folder that becomes `path`: all or nothing."""
-    with whole(path) as partial:
-        write(partial)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write a text: all or nothing."""
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+    with whole(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: object, allow_nan: bool = True) -> None:

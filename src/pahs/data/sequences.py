@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from torch import Tensor
 
-from pahs.files import whole, write_whole
+from pahs.files import whole
 from pahs.levels import to_pictures
 
 THUMBNAIL = 240
@@ -37,7 +37,8 @@ def contact_sheet(sequences: Sequence[Path], target: Path) -> None:
         for column, picture in enumerate(row):
             sheet.paste(picture, (column * THUMBNAIL, top))
         top += height
-    write_whole(target, lambda partial: sheet.save(partial, format="PNG"))
+    with whole(target) as partial:
+        sheet.save(partial, format="PNG")
 
 
 def _chosen(path: Path) -> list[Path]:

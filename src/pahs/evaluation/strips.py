@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pahs.files import write_whole
+from pahs.files import whole
 
 STRIP_FRAMES = 3
 STRIP_SIZE = 256
@@ -36,7 +36,8 @@ class Strip:
 
     def write(self, path: Path) -> None:
         picture = Image.fromarray(np.concatenate([self._rows[index] for index in sorted(self._rows)]))
-        write_whole(path, lambda partial: picture.save(partial, format="PNG"))
+        with whole(path) as partial:
+            picture.save(partial, format="PNG")
 
 
 def most_changed(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
-from pahs.files import write_whole
+from pahs.files import whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,4 +31,5 @@ def new_figure(rows: int, columns: int) -> Figure:
 
 
 def save(figure: Figure, path: Path) -> None:
-    write_whole(path, lambda partial: figure.savefig(partial, format="png"))
+    with whole(path) as partial:
+        figure.savefig(partial, format="png")

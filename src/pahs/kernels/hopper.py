@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pahs.errors import PahsError
-from pahs.files import cache_folder, write_whole
+from pahs.files import cache_folder, whole
 
 CHANNELS = (64, 32, 16)
 CAPABILITY = (9, 0)
@@ -141,8 +141,8 @@ def compiled(group: int, half: bool, rows: int) -> bytes:
     with suppress(OSError, PahsError):
         return (cache_folder() / f"{key}.cubin").read_bytes()
     binary = compile_source(source, options)
-    with suppress(PahsError):  # nowhere to write: the next run compiles again
-        write_whole(cache_folder() / f"{key}.cubin", lambda partial: partial.write_bytes(binary))
+    with suppress(PahsError), whole(cache_folder() / f"{key}.cubin") as partial:
+        partial.write_bytes(binary)  # where this fails, the next run compiles again
     return binary
 
 

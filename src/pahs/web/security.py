@@ -8,7 +8,6 @@ import ipaddress
 import re
 import secrets
 import socket
-from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -19,7 +18,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pahs.errors import PahsError
-from pahs.files import write_whole
+from pahs.files import whole
 from pahs.web.settings import LOOPBACK, SHORTEST_TOKEN, Settings
 
 COOKIE = "pahs"
@@ -54,13 +53,10 @@ def made_token(folder: Path) -> str:
         )
     if not token:  # there is none, or an earlier version was killed before it had written it
         token = secrets.token_urlsafe(24)
-        write_whole(file, partial(_write_secret, token))
+        with whole(file) as partial:
+            partial.touch(mode=0o600)
+            partial.write_text(token + "\n")
     return token
-
-
-def _write_secret(token: str, file: Path) -> None:
-    file.touch(mode=0o600)
-    file.write_text(token + "\n")
 
 
 class Guard:
