@@ -96,8 +96,6 @@ def deblur(
     `pahs export` wrote, or a network that `pahs.load` returned. `advance` is told how far the job is. Once `stop` is
     set, by any thread or process, the job raises `Stopped` and leaves no file behind.
     """
-    import torch
-
     from pahs import engine
     from pahs.backends.load import load
     from pahs.engine.plan import limited
@@ -119,7 +117,6 @@ def deblur(
     if not isinstance(model, Deblurrer):
         model = load(model, options.device, options.precision, backend=options.backend)
     network = model
-    device = next(network.parameters(), torch.empty(0)).device
     gain = Gain()
 
     def restore(frames: Iterator[Tensor]) -> Iterator[Tensor]:
@@ -134,14 +131,14 @@ def deblur(
         )
         return gain.after(restored)
 
-    with limited_memory(device, options.memory), _shortage_said(pairs[0][0]):
-        if device.type == "cpu" and limited():
+    with limited_memory(network.device, options.memory), _shortage_said(pairs[0][0]):
+        if network.device.type == "cpu" and limited():
             return_memory()
         report = transform(
             *pairs[0],
             restore,
             encode=options.encode,
-            device=device,
+            device=network.device,
             overwrite=options.overwrite,
             advance=advance,
             stop=stop,

@@ -14,8 +14,6 @@ from dataclasses import asdict, is_dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-import torch
-
 from pahs import __version__
 from pahs.backends.load import load
 from pahs.backends.network import GraphNetwork
@@ -35,11 +33,9 @@ from pahs.progress import bar
 from pahs.runtime import weights
 from pahs.runtime.device import choose_device, device_name
 from pahs.runtime.load import default_model
-from pahs.runtime.precision import DTYPES
+from pahs.runtime.precision import name_of_dtype
 
 __all__ = ["EvaluateOptions", "Evaluation", "evaluate", "markdown_table", "read_json", "run", "write_json"]
-
-_PRECISIONS = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def evaluate(
@@ -152,8 +148,7 @@ def selection(
 
 
 def _where(network: Deblurrer) -> str:
-    weight = next(network.parameters())
-    return f"{_PRECISIONS[weight.dtype]} on {device_name(weight.device)}"
+    return f"{name_of_dtype(network.dtype)} on {device_name(network.device)}"
 
 
 def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, name: str) -> ModelFacts:
@@ -170,7 +165,6 @@ def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, n
         tensors = {key: x.detach().cpu().contiguous() for key, x in model.state_dict().items()}
         shape, checksum, precision = model, weights.checksum(tensors), ""
     identity = f"{type(model).__qualname__} {described} {checksum}"
-    weight = next(model.parameters(), torch.empty(0))
     height, width = dataset.sequences[0].size
     return ModelFacts(
         name=name,
@@ -180,9 +174,9 @@ def _facts(model: Deblurrer, dataset: PairedDataset, options: EvaluateOptions, n
         flops_per_frame=flops_per_frame(shape, height, width),
         flops_size=(height, width),
         look_ahead=model.contract.look_ahead if options.look_ahead is None else options.look_ahead,
-        chunk=longest_chunk(weight.device) if family == "bidirectional" and options.look_ahead is None else 1,
-        device=device_name(weight.device),
-        precision=precision or _PRECISIONS.get(weight.dtype, str(weight.dtype).removeprefix("torch.")),
+        chunk=longest_chunk(model.device) if family == "bidirectional" and options.look_ahead is None else 1,
+        device=device_name(model.device),
+        precision=precision or name_of_dtype(model.dtype),
     )
 
 

@@ -275,9 +275,9 @@ def _estimates(
             network = load(other, options.device, precision, backend=backend)
         known = speed(network, info.width, info.height, at_size=other == name)
         network_seconds, coding = 1 / known.frames_per_second, sample.seconds if sample else 0.0
-        on_gpu = next(network.parameters()).device.type != "cpu"
         # A GPU computes while the codecs work; on a CPU they share the cores.
-        each = max(network_seconds, coding) if on_gpu else network_seconds + coding
+        on_cpu = network.device.type == "cpu"
+        each = network_seconds + coding if on_cpu else max(network_seconds, coding)
         found.append(Estimate(other, each * (frames or 0), 1 / each, known.measured))
     return tuple(found)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pahs import configs
 from pahs.backends import graphs
@@ -41,8 +41,6 @@ class GraphNetwork(Deblurrer):
         self.config = configs.build(ARCHITECTURES[description.architecture], description.config)
         # Without values a stage has no memory to measure, but its tensors have sizes.
         self.contract = replace(description.contract, stage_bytes=stage_bytes(self.shape()))
-        self.place = nn.Parameter(torch.zeros(0), requires_grad=False)
-        """Tells the engine where frames shall lie, and in which precision: on the CPU, in float32."""
         self.instead: Callable[[], Deblurrer] | None = None
         """Loads the same network in PyTorch, where the user left the choice open."""
         self._sessions = dict(sessions)

@@ -125,7 +125,7 @@ def measure_file(network: Deblurrer, file: Path, say: Say) -> FileRates:
     from pahs.video import Frame, VideoReader, VideoWriter
     from pahs.video.batches import batch_size, changed, in_batches
 
-    device = next(network.parameters()).device
+    device = network.device
     with VideoReader(file) as reader:
         info, pixels = reader.info, reader.info.pixels
 

@@ -143,7 +143,7 @@ class Runner:
                     restore,
                     stretch,
                     encode=settings.encode,
-                    device=next(network.parameters()).device,
+                    device=network.device,
                     strength=settings.strength,
                     deinterlace=settings.deinterlace,
                     advance=self.advance(),

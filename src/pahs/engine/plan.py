@@ -146,9 +146,8 @@ class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def stage_bytes(model: Deblurrer) -> float:
     """Bytes that a frame-wise stage takes for a pixel on a CPU, about: tried on a small frame."""
     side = 4 * model.contract.multiple_of
-    weight = next(model.parameters(), torch.empty(0))
     with torch.inference_mode(), _Largest() as largest:
-        model.extract(torch.zeros(1, 1, 3, side, side, device=weight.device))
+        model.extract(torch.zeros(1, 1, 3, side, side, device=model.device))
     return float(STAGE_COPIES * largest.bytes / side**2)
 
 

@@ -127,14 +127,13 @@ def _through(restorer: Restorer, images: list[Tensor], cuts: Callable[[], list[b
 
 def to_image(frame: Tensor | NDArray[np.uint8], model: Deblurrer) -> Tensor:
     """A frame of either kind as (3, H, W) floats in [0, 1] on the model's device."""
-    device = next(model.parameters(), torch.empty(0)).device
     if isinstance(frame, Tensor) and frame.is_floating_point() and frame.ndim == 3 and len(frame) == 3:
-        image = frame.to(device)
+        image = frame.to(model.device)
         image = image if image.dtype == torch.float64 else image.float()
     elif isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,):
         # PyTorch warns of memory that may not be written, such as np.asarray of a Pillow image: copied instead.
         samples = np.require(frame, requirements=["C", "W"])
-        image = torch.from_numpy(samples).to(device).permute(2, 0, 1).float() / 255
+        image = torch.from_numpy(samples).to(model.device).permute(2, 0, 1).float() / 255
     else:
         raise PahsError(f"{_described(frame)}; a frame must be (3, H, W) floats or a uint8 array (H, W, 3)")
     smallest = model.contract.min_size

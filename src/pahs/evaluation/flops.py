@@ -28,8 +28,7 @@ def flops_per_frame(model: Deblurrer, height: int, width: int) -> float:
     Convolutions, matrix products and attention of a whole clip are counted. Frames are padded as in the engine.
     """
     rows, columns = model.contract.padded(height, width)
-    dtype = next((x.dtype for x in model.parameters()), torch.float32)
-    clip = torch.empty(1, CLIP, 3, rows, columns, device="meta", dtype=dtype)
+    clip = torch.empty(1, CLIP, 3, rows, columns, device="meta", dtype=model.dtype)
     hollow = without_values(model)
     return count(lambda: hollow(clip)) / CLIP
 

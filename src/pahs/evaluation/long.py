@@ -90,10 +90,9 @@ def score_long(
         raise PahsError(
             f"--frames {frames}: use {SHORTEST} or more, so that long sweeps differ from short ones"
         )
-    device = next(network.parameters()).device
     features: list[Tensors] = []
     for images in torch.split(clip, BATCH):
-        batch = network.extract(images[None].to(device))
+        batch = network.extract(images[None].to(network.device))
         features += zip(*(x.unbind(1) for x in batch), strict=True)
 
     def restore(first: int, end: int, state: Tensors | None, keep: int) -> tuple[Tensors, Tensors]:

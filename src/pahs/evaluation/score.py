@@ -99,7 +99,6 @@ def score(
 ) -> SequenceScore:
     """Restore and score one sequence, and draw its comparison picture into the folder `strips`."""
     sequence = take.sequence
-    device = next(model.parameters(), torch.empty(0)).device
     strip = Strip(len(take.chosen)) if strips else None
     scores: dict[int, FrameScore] = {}
     blurry_frames: dict[int, NDArray[np.uint8]] = {}
@@ -124,7 +123,7 @@ def score(
             if position in one.scored:
                 path = sequence.sharp[take.chosen[position]]
                 blurry, sharp = blurry_frames.pop(position), sequence.read_sharp(take.chosen[position])
-                now = _Pictures.on(device, output, blurry, sharp)
+                now = _Pictures.on(model.device, output, blurry, sharp)
                 scores[position] = _score_frame(path.name, now, last)
                 # Flicker needs the frame before, from the same pass.
                 last = now if len(take.passes) == 1 else None

@@ -108,12 +108,12 @@ def score_selection(
 
 def _clip(network: Deblurrer, sequence: Shots, frames: int) -> tuple[Tensor, Tensor]:
     """The middle of the first frames, blurry and sharp: (1, T, 3, H, W)."""
-    multiple, weight = network.contract.multiple_of, next(network.parameters())
+    multiple = network.contract.multiple_of
     height, width = (min(x, SIZE) // multiple * multiple for x in sequence.size)
     if min(height, width) < max(multiple, network.contract.min_size):
         raise PahsError(f"{sequence.blurry[0].parent}: frames are smaller than the network takes")
     sides = (side[:frames] for side in (sequence.blurry, sequence.sharp))
-    clips = (torch.from_numpy(sequence.middles(side, height, width)).to(weight.device) for side in sides)
+    clips = (torch.from_numpy(sequence.middles(side, height, width)).to(network.device) for side in sides)
     blurry, sharp = (clip.permute(0, 3, 1, 2)[None].float() / 255 for clip in clips)
     return blurry, sharp
 

@@ -51,13 +51,12 @@ def write_onnx(part: Part, network: Deblurrer, path: Path, metadata: Mapping[str
 
     batch, rows, columns = EXAMPLE
     multiple = network.contract.multiple_of
-    weight = next(network.parameters())
     examples = part.examples(batch, rows * multiple, columns * multiple)
     dynamic = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             part.stage(network).eval(),
-            tuple(x.to(weight.device) for x in examples),
+            tuple(x.to(network.device) for x in examples),
             input_names=[x.name for x in part.graph.taken],
             output_names=[x.name for x in part.graph.outputs],
             dynamic_shapes=(tuple(dynamic for _ in examples),),

@@ -82,8 +82,7 @@ def _with_sizes(network: Deblurrer, found: list[Part]) -> list[Part]:
             replace(p, channels=sizes[p.name][0], scale=sizes[p.name][1]) for p in part.graph.inputs
         )
         part = replace(part, graph=replace(part.graph, inputs=inputs))
-        weight = next(network.parameters())
-        examples = (x.to(weight.device) for x in part.examples(1, side, side))
+        examples = (x.to(network.device) for x in part.examples(1, side, side))
         with torch.inference_mode():
             results = part.stage(network)(*examples)
         for port, x in zip(part.graph.outputs, results, strict=True):

@@ -78,6 +78,16 @@ class Deblurrer(nn.Module, ABC):
         """A name for what computes the network, by which its speed on this machine is remembered."""
         return type(self).__name__
 
+    @property
+    def device(self) -> torch.device:
+        """Where its weights lie; the CPU if it has none."""
+        return next(self.parameters(), torch.empty(0)).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its weights; float32 if it has none."""
+        return next(self.parameters(), torch.empty(0)).dtype
+
     def for_size(self, height: int, width: int) -> Deblurrer:
         """The network that restores frames of this size: another one where this one would take too much memory."""
         return self
@@ -103,8 +113,7 @@ class Deblurrer(nn.Module, ABC):
 
         A network whose contract says `offloads` overrides this and fetches each frame when it needs it.
         """
-        device = next(self.parameters()).device
-        together = (torch.stack(each, 1).to(device) for each in zip(*features, strict=True))
+        together = (torch.stack(each, 1).to(self.device) for each in zip(*features, strict=True))
         return self.propagate(tuple(together), state, keep)
 
     @abstractmethod

@@ -45,8 +45,8 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
 
 
 def name_of_dtype(dtype: torch.dtype) -> str:
-    """fp32, bf16 or fp16."""
-    return next(name for name, known in DTYPES.items() if known == dtype)
+    """fp32, bf16 or fp16; PyTorch's name of any other."""
+    return next((name for name, known in DTYPES.items() if known == dtype), str(dtype).removeprefix("torch."))
 
 
 @functools.cache

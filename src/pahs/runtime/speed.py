@@ -48,7 +48,7 @@ def speed(network: Deblurrer, width: int, height: int, at_size: bool = True) -> 
 
 def _measure(network: Deblurrer, width: int, height: int) -> float:
     """Seconds per frame, remembered in microseconds."""
-    device = next(network.parameters()).device
+    device = network.device
     (chunk, look_ahead), frames = CHUNKS[_kind(network)], FRAMES[_kind(network)]
     clip = torch.rand(frames, 3, height, width, device=device)
     # The first run on a GPU compiles and records; on a CPU a single frame warms up the allocator.
@@ -64,11 +64,10 @@ def _measure(network: Deblurrer, width: int, height: int) -> float:
 
 
 def _kind(network: Deblurrer) -> str:
-    return "cpu" if next(network.parameters()).device.type == "cpu" else "gpu"
+    return "cpu" if network.device.type == "cpu" else "gpu"
 
 
 def _key(network: Deblurrer, width: int, height: int) -> str:
-    weight = next(network.parameters())
-    where = f" on {device_name(weight.device)}" if weight.device.type != "cpu" else ""
+    where = f" on {device_name(network.device)}" if network.device.type != "cpu" else ""
     config = zlib.crc32(repr(network.config).encode())
-    return f"{network.kind} {config:08x} {weight.dtype} {width}x{height}{where}, microseconds"
+    return f"{network.kind} {config:08x} {network.dtype} {width}x{height}{where}, microseconds"

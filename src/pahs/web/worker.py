@@ -174,7 +174,7 @@ class Worker:
                 backend=DeblurOptions.backend,
             )
             self._loaded = (name, network)
-            if not self._limited and next(network.parameters()).device.type == "cpu":
+            if not self._limited and network.device.type == "cpu":
                 machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
                 limit_memory(self.config.limits.job_bytes or machine)
                 self._limited = True
