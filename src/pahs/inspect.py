@@ -229,7 +229,7 @@ def _facts(reader: VideoReader) -> Iterator[str]:
         yield f"rotation of {info.rotation} degrees"
     if info.sample_aspect_ratio not in (None, 1):
         yield f"sample aspect ratio {info.sample_aspect_ratio}"
-    if info.transfer in (16, 18):
+    if info.is_hdr:
         yield "HDR: transfer, primaries, matrix"
     chapters = reader.chapters()
     if chapters:

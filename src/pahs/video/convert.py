@@ -12,9 +12,6 @@ import torch
 from pahs.video.color import from_rgb, to_rgb
 from pahs.video.frames import Frame, FrameSink, PixelLayout, Planes, VideoInfo
 
-_HDR = (16, 18)
-"""Transfer codes of PQ and HLG."""
-
 
 def info_of_images(info: VideoInfo) -> VideoInfo:
     """Facts about the frames of a video as RGB images: turned upright, of 8 or 16 bits."""
@@ -60,7 +57,7 @@ class AsImages(_Converting):
             lost.append(f"images have no sound; the {info.audio_streams} audio streams are not kept")
         if info.sample_aspect_ratio not in (None, 1):
             lost.append("images have square pixels; the aspect ratio of samples is not kept")
-        if info.transfer in _HDR:
+        if info.is_hdr:
             lost.append("the images hold HDR samples, but the mark of HDR is not kept")
         self.warnings += [f"{info.path.name}: {what}" for what in lost]
 

@@ -141,6 +141,11 @@ class VideoInfo:
         """Counter-clockwise turns by 90 degrees that show the picture upright; 0 where it stands at another angle."""
         return self.rotation // 90 % 4 if self.rotation % 90 == 0 else 0
 
+    @property
+    def is_hdr(self) -> bool:
+        """Whether the transfer characteristics are those of PQ or HLG."""
+        return self.transfer in (16, 18)
+
 
 class FrameSource(ABC):
     """A video file or a folder of images that frames are read from."""

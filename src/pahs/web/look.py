@@ -53,7 +53,7 @@ def facts_of(path: Path, options: JobOptions, limits: Limits) -> dict[str, Any]:
         "rate": float(info.rate),
         "codec": info.codec,
         "depth": info.pixels.depth,
-        "hdr": info.transfer in (16, 18),
+        "hdr": info.is_hdr,
         "sound": info.audio_streams > 0,
         "output_bytes": found.output_bytes,
         "output_codec": options.codec,
