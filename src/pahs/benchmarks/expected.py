@@ -103,8 +103,8 @@ def markdown(names: tuple[str, ...], config: BenchConfig) -> str:
     heads = " | ".join(f"{name}, frames/s" for name in names)
     rows = (
         f"{card.name} | {card.capability} | {card.tflops:g} | {card.bandwidth:g} | {card.memory} | "
-        + " | ".join(f"{column[place].speed:.1f}" for column in columns)
-        for place, card in enumerate(CARDS)
+        + " | ".join(f"{x.speed:.1f}" for x in expected)
+        for card, *expected in zip(CARDS, *columns, strict=True)
     )
     shares = " and ".join(f"{name} {100 * share_of_matrix_rate(name):.0f} %" for name in names)
     lines = table(f"card | capability | bf16 TFLOP/s | GB/s | GB | {heads}", rows, text=1)

@@ -77,20 +77,18 @@ def _with_sizes(network: Deblurrer, found: list[Part]) -> list[Part]:
     side = 4 * network.contract.multiple_of
     sizes: dict[str, tuple[int, int]] = {FRAMES: (3, 1)}
     known = []
+
+    def sized(ports: tuple[Port, ...]) -> tuple[Port, ...]:
+        return tuple(replace(p, channels=sizes[p.name][0], scale=sizes[p.name][1]) for p in ports)
+
     for part in found:
-        inputs = tuple(
-            replace(p, channels=sizes[p.name][0], scale=sizes[p.name][1]) for p in part.graph.inputs
-        )
-        part = replace(part, graph=replace(part.graph, inputs=inputs))
+        part = replace(part, graph=replace(part.graph, inputs=sized(part.graph.inputs)))
         examples = (x.to(network.device) for x in part.examples(1, side, side))
         with torch.inference_mode():
             results = part.stage(network)(*examples)
         for port, x in zip(part.graph.outputs, results, strict=True):
             sizes[port.name] = x.shape[1], side // x.shape[2]
-        outputs = tuple(
-            replace(p, channels=sizes[p.name][0], scale=sizes[p.name][1]) for p in part.graph.outputs
-        )
-        known.append(replace(part, graph=replace(part.graph, outputs=outputs)))
+        known.append(replace(part, graph=replace(part.graph, outputs=sized(part.graph.outputs))))
     return known
 
 
