@@ -446,7 +446,15 @@ def test_small_goes_its_whole_length_with_photos(tmp_path: Path) -> None:
         "frames": 3,
         "frames_on": 3,
     }
-    counts = {"steps": 2, "steps_on": 1, "curve": (1, 2), "clips": 2, "long_clips": 1, "long_scored": 1}
+    counts = {
+        "steps": 2,
+        "steps_on": 1,
+        "curve": (1, 2),
+        "clips": 2,
+        "clip_frames": 4,
+        "long_clips": 1,
+        "long_scored": 1,
+    }
     scale = replace(SMALL, **sizes, **counts, long_frames=24)
     task = Task(("BL",), "small", seeds=1, out=tmp_path / "out")
     train(task, scale, {"BL"}, {"photos": tmp_path / "photos"})
