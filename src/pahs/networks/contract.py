@@ -81,12 +81,12 @@ class Deblurrer(nn.Module, ABC):
     @property
     def device(self) -> torch.device:
         """Where its weights lie; the CPU if it has none."""
-        return next(self.parameters(), torch.empty(0)).device
+        return next((p.device for p in self.parameters()), torch.device("cpu"))
 
     @property
     def dtype(self) -> torch.dtype:
         """The type of its weights; float32 if it has none."""
-        return next(self.parameters(), torch.empty(0)).dtype
+        return next((p.dtype for p in self.parameters()), torch.float32)
 
     def for_size(self, height: int, width: int) -> Deblurrer:
         """The network that restores frames of this size: another one where this one would take too much memory."""
