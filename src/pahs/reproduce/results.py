@@ -9,10 +9,10 @@ from typing import Any
 from pahs import __version__
 from pahs.files import write_json
 from pahs.reproduce import cheap, store
-from pahs.reproduce.claims import CLAIMS
+from pahs.reproduce.claims import CLAIMS, PSNR
 from pahs.reproduce.paper import paper
 from pahs.reproduce.tables import SPECS, Line, Spec, lines
-from pahs.reproduce.verdicts import AllScores, Judged, judge
+from pahs.reproduce.verdicts import AllScores, Judged, judge, steps
 
 FORMAT = "pahs-reproduction-1"
 
@@ -51,8 +51,7 @@ def collect(out: Path, scale: str) -> Results:
 
 def longest(scores: AllScores) -> int | None:
     """Steps of the longest training."""
-    names = {name for runs in scores.values() for run in runs.values() for name in run.metrics}
-    return max((int(name.removeprefix("psnr@")) for name in names if name.startswith("psnr@")), default=None)
+    return max((step for arm in scores for step in steps(scores, arm, PSNR)), default=None)
 
 
 def write(results: Results, out: Path) -> None:

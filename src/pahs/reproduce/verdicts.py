@@ -75,15 +75,22 @@ def table(scores: AllScores, terms: Combination) -> Table | None:
 
 
 def curve(scores: AllScores, terms: Combination) -> tuple[tuple[int, float], ...]:
-    """The mean difference over the training steps after which all of its metrics were taken."""
-    _, arm, metric = terms[0]
-    names = {name for run in scores.get(arm, {}).values() for name in run.metrics}
+    """The mean difference over the training steps after which all of its metrics were taken, of the same seeds."""
+    final, looks = table(scores, terms), [steps(scores, arm, metric) for _, arm, metric in terms]
+    if final is None or len({max(some, default=0) for some in looks}) > 1:
+        return ()  # arms that are trained on end where others are half way
     points = []
-    for step in sorted(int(name.partition("@")[2]) for name in names if name.startswith(f"{metric}@")):
+    for step in sorted(set.intersection(*looks)):
         d = table(scores, tuple((weight, arm, f"{metric}@{step}") for weight, arm, metric in terms))
-        if d is not None:
+        if d is not None and len(d) == len(final):
             points.append((step, float(d.mean())))
     return tuple(points)
+
+
+def steps(scores: AllScores, arm: str, metric: str) -> set[int]:
+    """After how many steps a metric of an arm was taken."""
+    names = {name for run in scores.get(arm, {}).values() for name in run.metrics}
+    return {int(name.partition("@")[2]) for name in names if name.startswith(f"{metric}@")}
 
 
 def judge(claim: Claim, scores: AllScores) -> Judged:
