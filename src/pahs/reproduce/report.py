@@ -14,7 +14,7 @@ from pahs.reproduce.claims import PSNR, Claim
 from pahs.reproduce.figures import Drawn
 from pahs.reproduce.layers import layer_tables
 from pahs.reproduce.paper import paper
-from pahs.reproduce.plan import ARMS
+from pahs.reproduce.plan import ARMS, PARTS
 from pahs.reproduce.results import Results
 from pahs.reproduce.scales import SCALES
 from pahs.reproduce.statistics import Estimate
@@ -82,12 +82,27 @@ def _head(results: Results) -> Iterator[str]:
     yield f"- scale: {scale.about if scale else 'the published datasets and networks'}{length}"
     yield f"- trainings: {trained} ({len(results.scores)} arms, {' or '.join(map(str, seeds)) or 'no'} seeds each)"
     yield f"- machine: {'; '.join(results.machines) or 'none yet'}; {results.minutes:.0f} minutes of training"
-    chosen = f" --steps {results.steps}" if results.steps and scale and results.steps != scale.steps else ""
-    yield f"- pahs {__version__}; repeat it with `pahs reproduce --scale {results.scale}{chosen}`\n"
+    yield f"- pahs {__version__}; repeat it with `{_command(results)}`\n"
     if results.scale == "small":
         yield SMALL_CAVEATS.format(steps=f"{results.steps or scale.steps:,}" if scale else "") + "\n"
     if results.scale == "tiny":
         yield "**Scale tiny rehearses the machinery. Its verdicts mean nothing.**\n"
+
+
+def _command(results: Results) -> str:
+    """What trains the same again."""
+    words = ["pahs reproduce"]
+    if results.scores.keys() != ARMS.keys():
+        for part in PARTS:
+            arms = [arm.name for arm in ARMS.values() if arm.part == part]
+            there = [name for name in arms if name in results.scores]
+            words += [part] if there == arms else there
+    words.append(f"--scale {results.scale}")
+    words += {"small": ["--data photos=FOLDER"], "full": ["--data DATASET=FOLDER"]}.get(results.scale, [])
+    scale = SCALES.get(results.scale)
+    if scale and results.steps not in (None, scale.steps):
+        words.append(f"--steps {results.steps}")
+    return " ".join(words)
 
 
 def _verdicts(results: Results) -> Iterator[str]:
@@ -245,7 +260,10 @@ def _instead(label: str, kind: str, drawn: dict[str, Drawn]) -> str:
         return (
             f"The same systems as in {paper().figures[same].number}, on data that this scale does not have."
         )
-    return "Not drawn: the arms it needs are not trained yet, or matplotlib is missing (pip install 'pahs[figures]')."
+    return (
+        "Not drawn: the arms it needs are not trained yet, their pictures or clips.npz were not brought along, or "
+        "matplotlib is missing (pip install 'pahs[figures]')."
+    )
 
 
 def _slips() -> Iterator[str]:
