@@ -78,6 +78,8 @@ def test_what_claims_compare_is_followed_over_the_steps(everything: Path) -> Non
         for label in ("C1", "C10", "C15", "C16")
     }
     assert steps == {"C1": {(1, 2)}, "C15": {(1, 2)}, "C16": {(1, 2)}, "C10": {(1,)}}
+    for finding in claims["C13"]["findings"]:
+        assert finding["over_steps"] == [], "BL ends where the others are half way"
 
 
 def test_pictures_are_not_empty(everything: Path) -> None:
@@ -113,6 +115,14 @@ def test_a_video_stays_where_it_cannot_be_made_anew(everything: Path, tmp_path: 
     assert write_videos(tmp_path) == []
     shutil.copytree(everything / "videos", tmp_path / "videos")
     assert write_videos(tmp_path) == [tmp_path / "videos" / "held-out.mp4"]
+    whole = (tmp_path / "videos" / "held-out.mp4").read_bytes()
+    film = Path("runs", "B0", "0", "film.npz")
+    (tmp_path / film).parent.mkdir(parents=True)
+    shutil.copy(everything / film, tmp_path / film)
+    write_videos(tmp_path)
+    assert (tmp_path / "videos" / "held-out.mp4").read_bytes() == whole, (
+        "with one system of two it would be less"
+    )
 
 
 def test_the_report_alone_changes_nothing(everything: Path) -> None:
@@ -178,7 +188,9 @@ def test_an_arm_that_diverges_costs_no_other(
     assert "psnr" not in kept["metrics"] and "ssim" in kept["metrics"] and kept["positions"] == []
     later = json.loads((tmp_path / "runs" / "B1" / "0" / "scores.json").read_text())["metrics"]
     assert "psnr@2" in later and "psnr@1" not in later
-    assert "NL/0: not finite and left out: psnr" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "NL/0: not finite and left out: psnr" in told
+    assert "B1/0, step 1: not measured (RuntimeError: quantile() input is not finite)" in told
     assert "B0/0" in (tmp_path / "failures.json").read_text()
 
     broken.remove("B0")
@@ -317,6 +329,29 @@ def test_chosen_steps_hold_for_all_that_follows(tmp_path: Path) -> None:
     assert "psnr@3" in scores["metrics"]
     with pytest.raises(PahsError, match="trainings of 3 steps; leave --steps out"):
         train(Task(("B1",), "tiny", seeds=1, steps=2, out=tmp_path), TINY, {"B1"}, {})
+    # They follow from the trainings too, and what a killed one leaves is none.
+    (tmp_path / "reproduction.json").unlink()
+    train(Task(("B1",), "tiny", seeds=1, out=tmp_path), TINY, {"B1"}, {})
+    assert read_record(tmp_path).steps == 3
+    (tmp_path / "new" / "runs" / "U0" / ".0.1234.partial").mkdir(parents=True)
+    train(Task(("U0",), "tiny", seeds=1, steps=4, out=tmp_path / "new"), TINY, {"U0"}, {})
+
+
+def test_other_clips_are_refused_whatever_is_asked_for(tmp_path: Path) -> None:
+    for side in ("blur", "sharp"):
+        (tmp_path / "real" / "clip" / side).mkdir(parents=True)
+        Image.new("RGB", (32, 32)).save(tmp_path / "real" / "clip" / side / "0.png")
+    train(Task(("U0",), "tiny", seeds=1, out=tmp_path / "out"), TINY, {"U0"}, {})
+    before = (tmp_path / "out" / "reproduction.json").read_bytes()
+    with pytest.raises(PahsError, match=r"U0.0: was made with other settings, data"):
+        train(Task(("U1",), "tiny", seeds=1, out=tmp_path / "out"), TINY, {"U1"}, {"eval": tmp_path / "real"})
+    assert before == (tmp_path / "out" / "reproduction.json").read_bytes()
+
+
+def test_cut_pictures_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "clips.npz").write_bytes(b"PK\3\4 cut")
+    with pytest.raises(PahsError, match=r"clips\.npz: cannot be read .*copy it again"):
+        read_pictures(tmp_path, "B0")
 
 
 @pytest.mark.parametrize(

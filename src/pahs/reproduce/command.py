@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
 from pahs.files import write_text
-from pahs.reproduce import results
+from pahs.reproduce import results, store
 from pahs.reproduce.claims import CHEAP, CLAIMS
 from pahs.reproduce.figures import SYSTEMS, draw
 from pahs.reproduce.html import page
@@ -128,23 +128,26 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     from pahs.reproduce import cheap
     from pahs.reproduce.group import say
     from pahs.reproduce.material import Material
-    from pahs.reproduce.run import run
+    from pahs.reproduce.run import check_settings, run
 
     ends = deadline(task)
     record = check(task.out, scale.name)
-    check_steps(task, record.steps or scale.steps)
+    known = record.calibration
+    before = record.steps or (known.steps if known else results.longest(store.all_scores(task.out)))
+    check_steps(task, before or scale.steps)
     material = Material(scale, folders.get("photos"), folders.get("eval"))
+    write(task.out, record)  # a folder that cannot be written is found before anything is timed
     wanted = units(arms, scale, task.seeds)
-    found = record.calibration or calibrated(task, material, wanted)
-    kept = record.steps if found == record.calibration else None
-    steps = task.steps or kept or (found.steps if found else None)
-    write(task.out, Record(scale.name, steps, found))
+    found = known or calibrated(task, material, wanted)
+    steps = task.steps or (found.steps if found and not known else before)
     if steps:
         material.use(with_steps(scale, steps))
+    check_settings(material, task.out)
+    write(task.out, Record(scale.name, steps, found))
     together = task.together or (found.together if found else 1)
     # Seconds that were calibrated are those of the steps that were chosen.
-    known = found.seconds if found and steps == found.steps else {}
-    outcome = run(material, wanted, task.out, ends, together, known)
+    seconds = found.seconds if found and steps == found.steps else {}
+    outcome = run(material, wanted, task.out, ends, together, seconds)
     if outcome.left:
         say(f"{outcome.left} trainings are still to do: the same command continues with them")
         return outcome.failed
@@ -171,7 +174,7 @@ def calibrated(task: Task, material: Material, wanted: Sequence[Unit]) -> Calibr
 
 def begun(out: Path) -> bool:
     """Whether a folder holds trainings."""
-    return any((out / "runs").glob("*/*"))
+    return any((out / "runs").glob(f"*/*/{store.SCORES}"))
 
 
 def check_steps(task: Task, steps: int) -> None:

@@ -87,6 +87,14 @@ def run(
     return Outcome(len(left), failed)
 
 
+def check_settings(material: Material, out: Path) -> None:
+    """Refuse a folder with trainings of other settings, whatever is asked for: the report compares all of them."""
+    for name, runs in store.all_scores(out).items():
+        for seed in runs:
+            unit = Unit(ARMS[name], seed)
+            store.finished(out, unit, material.fingerprint(unit, __version__))
+
+
 def machine_name(material: Material) -> str:
     return f"{device_name(material.device)}, torch {torch.__version__}"
 
@@ -139,7 +147,7 @@ def train_group(
         if number in looks and number < length:
             parts = zip(group, together.updates, together.models, curves, strict=True)
             for unit, update, model, curve in parts:
-                with update.averaged(), left_out(device):
+                with update.averaged(), left_out(f"{unit.folder}, step {number}", device):
                     curve |= at(number, along(unit.arm, model.eval(), material))
                 model.train()
     together.settle()
@@ -156,14 +164,15 @@ def train_group(
                 found = measure(unit.arm, model, material)
                 drawn = {}
                 if unit.seed == 0 and unit.arm.name in PICTURED:
-                    store.write_clips(out, shown(material))
+                    if not store.any_pictures(out):
+                        store.write_clips(out, shown(material))
                     drawn[store.PICTURES] = pictures(model, material)
                 if unit.seed == 0 and unit.arm.name in FILMED:
                     drawn[store.FILM] = film(model, material)
             except Exception as error:
                 if sticks(error, device):
                     raise
-                failed[unit.folder] = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+                failed[unit.folder] = reason(error)
                 continue
             last = {name: found.metrics[name] for name in compared(unit.arm.name) & found.metrics.keys()}
             curve |= at(length, last)
@@ -175,13 +184,18 @@ def train_group(
 
 
 @contextmanager
-def left_out(device: torch.device) -> Iterator[None]:
-    """A measurement that costs its own numbers alone if it fails; those at the end tell why."""
+def left_out(what: str, device: torch.device) -> Iterator[None]:
+    """A measurement that costs its own numbers alone if it fails."""
     try:
         yield
     except Exception as error:
         if sticks(error, device):
             raise
+        say(f"{what}: not measured ({reason(error)})")
+
+
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def sticks(error: Exception, device: torch.device) -> bool:

@@ -6,17 +6,19 @@ pictures.npz          of the first seed of `plan.PICTURED`: restored frames of t
 film.npz              of the first seed of `plan.FILMED`: a clip for the report's video
 minutes.json          how long it took, which is no result
 
-Beside `runs/`, `clips.npz` has the frames that belong to all pictures, and `failures.json` names trainings that came to
-nothing, and why.
+Next to `runs/`, `clips.npz` has the frames that belong to all pictures, and `failures.json` names trainings that came
+to nothing, and why.
 """
 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,11 +125,15 @@ def write_arrays(path: Path, arrays: Pictures) -> None:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
+def any_pictures(out: Path) -> bool:
+    """Whether there are pictures already, and so the frames that belong to them."""
+    return (out / CLIPS).exists() and any((out / "runs").glob(f"*/0/{PICTURES}"))
+
+
 def write_clips(out: Path, arrays: Pictures) -> None:
-    """The frames that belong to all pictures; once, since all trainings share them."""
-    if not (out / CLIPS).exists():
-        with whole(out / CLIPS) as partial:
-            write_arrays(partial, arrays)
+    """The frames that belong to all pictures, since all trainings share them."""
+    with whole(out / CLIPS) as partial:
+        write_arrays(partial, arrays)
 
 
 def read_pictures(out: Path, arm: str) -> Pictures | None:
@@ -144,5 +150,8 @@ def read_film(out: Path, arm: str) -> Pictures | None:
 def read_arrays(path: Path) -> Pictures | None:
     if not path.exists():
         return None
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+        raise PahsError(f"{path}: cannot be read ({error}); copy it again, or remove it") from None
