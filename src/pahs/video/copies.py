@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 from pahs.choices import Sound
 from pahs.errors import PahsError
 from pahs.video.frames import Frame
-from pahs.video.reader import VideoReader, is_cover
+from pahs.video.reader import VideoReader
 from pahs.video.sound import SoundEncoder, can_decode
+from pahs.video.timeline import is_cover
 
 if TYPE_CHECKING:
     from av import AudioStream, Packet

@@ -16,7 +16,8 @@ from torch import Tensor
 from pahs.errors import PahsError
 from pahs.video.color import to_rgb
 from pahs.video.images import ImageFolderReader
-from pahs.video.reader import VideoReader, is_cover, up_to_frame
+from pahs.video.reader import VideoReader, up_to_frame
+from pahs.video.timeline import is_cover
 
 if TYPE_CHECKING:
     from av import Packet

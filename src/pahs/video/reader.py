@@ -16,7 +16,7 @@ from pahs.video.frames import Frame, FrameSource, VideoInfo
 from pahs.video.opening import open_video
 from pahs.video.pixels import has_alpha, layout_of, planes_of, repacked
 from pahs.video.sidedata import display_matrix, hdr10, not_kept
-from pahs.video.timeline import Timeline, even
+from pahs.video.timeline import Timeline, corrected, is_cover
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame, VideoStream
@@ -160,7 +160,7 @@ class VideoReader(FrameSource):
         return info
 
     def _decode(self) -> Iterator[VideoFrame | Packet[Stream]]:
-        return even(self._decode_packets(), self.stream.time_base or Fraction(1, 25), self._note_mended)
+        return corrected(self._decode_packets(), self.stream.time_base or Fraction(1, 25), self._note_mended)
 
     def _decode_packets(self) -> Iterator[VideoFrame | Packet[Stream]]:
         import av
@@ -255,13 +255,6 @@ def up_to_frame(items: Iterator[Any]) -> tuple[list[Any], Any]:
         if isinstance(item, av.VideoFrame):
             return taken, item
     return taken, None
-
-
-def is_cover(stream: Stream) -> bool:
-    """Whether a stream is a picture that players show for the whole file."""
-    from av.stream import Disposition
-
-    return stream.type == "video" and bool(stream.disposition & Disposition.attached_pic)
 
 
 def _video_stream(container: InputContainer, path: Path) -> VideoStream:

@@ -97,7 +97,7 @@ class Timeline:
             return False
         expected = self._next.get(index)
         if expected is None:
-            return not _is_cover(packet.stream)
+            return not is_cover(packet.stream)
         shifts = self._shifts[self._part[index] :]
         return packet.dts is not None and not any(
             -_BACK <= packet.dts * unit + shift - expected <= _DOUBT for shift in shifts
@@ -110,21 +110,21 @@ class Timeline:
         then = None if following is None else following.dts
         if found is None or (expected is None and then is None):
             return
-        place = 0 if then is None else then - length
+        due = 0 if then is None else then - length
         if expected is not None:
-            place = round((expected - self._shifts[self._part[index]]) / unit)
+            due = round((expected - self._shifts[self._part[index]]) / unit)
         if then is None:  # the last packet
-            damaged = found < place
+            damaged = found < due
         elif expected is None:  # the first one
             damaged = found - then > _BACK / unit
         else:
-            early, late = place - _BACK / unit, place + length + _DOUBT / unit
-            follows = early <= then < found if found > place else early <= then <= late
-            damaged = follows and abs(then - place - length) < abs(then - found - length)
+            early, late = due - _BACK / unit, due + length + _DOUBT / unit
+            follows = early <= then < found if found > due else early <= then <= late
+            damaged = follows and abs(then - due - length) < abs(then - found - length)
         if damaged:
             if packet.pts is not None:
-                packet.pts = min(packet.pts, packet.pts + place - found, key=lambda pts: abs(pts - place))
-            packet.dts = place
+                packet.pts = min(packet.pts, packet.pts + due - found, key=lambda pts: abs(pts - due))
+            packet.dts = due
             self.mended += 1
 
     def _apply(self, packet: Packet[Stream], tells: bool) -> None:
@@ -157,7 +157,7 @@ class Timeline:
         return self.joined
 
 
-def even(
+def corrected(
     items: Iterable[VideoFrame | Packet[Stream]], unit: Fraction, found: Callable[[], None]
 ) -> Iterator[VideoFrame | Packet[Stream]]:
     """Frames, and packets between them, with damaged times corrected; `found` is called for each.
@@ -203,10 +203,11 @@ def _is_damaged(last: int | None, frame: VideoFrame, following: VideoFrame, unit
     return (frame.pts < last or late) and following.pts > last + 1
 
 
-def _is_cover(stream: Stream) -> bool:
+def is_cover(stream: Stream) -> bool:
+    """Whether a stream is a picture that players show for the whole file."""
     from av.stream import Disposition
 
-    return bool(stream.disposition & Disposition.attached_pic)
+    return stream.type == "video" and bool(stream.disposition & Disposition.attached_pic)
 
 
 def _below_zero(container: InputContainer, video: VideoStream) -> Fraction:
