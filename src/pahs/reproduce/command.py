@@ -21,7 +21,7 @@ from pahs.reproduce.figures import SYSTEMS, draw
 from pahs.reproduce.html import page
 from pahs.reproduce.paper import paper
 from pahs.reproduce.plan import ARMS, PARTS, Unit, units
-from pahs.reproduce.record import Calibration, Record, check, read_record, write
+from pahs.reproduce.record import Calibration, Record, check, read_record, write_record
 from pahs.reproduce.report import TITLE, markdown
 from pahs.reproduce.scales import SCALES, Scale, ScaleName, with_steps
 from pahs.reproduce.tables import SPECS
@@ -136,14 +136,14 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     before = record.steps or (known.steps if known else results.longest(store.all_scores(task.out)))
     check_steps(task, before or scale.steps)
     material = Material(scale, folders.get("photos"), folders.get("eval"))
-    write(task.out, record)  # a folder that cannot be written is found before anything is timed
+    write_record(task.out, record)  # a folder that cannot be written is found before anything is timed
     wanted = units(arms, scale, task.seeds)
     found = known or calibrated(task, material, wanted)
     steps = task.steps or (found.steps if found and not known else before)
     if steps:
         material.use(with_steps(scale, steps))
     check_settings(material, task.out)
-    write(task.out, Record(scale.name, steps, found))
+    write_record(task.out, Record(scale.name, steps, found))
     together = task.together or (found.together if found else 1)
     # Seconds that were calibrated are those of the steps that were chosen.
     seconds = found.seconds if found and steps == found.steps else {}

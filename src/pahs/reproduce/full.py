@@ -23,7 +23,7 @@ from pahs.networks import PRESETS, Deblurrer, ModelConfig, PAHSConfig
 from pahs.reproduce import store
 from pahs.reproduce.group import say
 from pahs.reproduce.plan import ARMS, FUTURE, PARTS, Arm, Unit
-from pahs.reproduce.record import check, claim
+from pahs.reproduce.record import check, write_record
 from pahs.reproduce.verdicts import Scores
 from pahs.runtime.load import load
 from pahs.train import main
@@ -65,13 +65,13 @@ def run_full(
 ) -> None:
     """Train and score what is missing; nothing begins after `deadline`, a time of `time.monotonic`."""
     name = chosen_dataset(folders)
-    check(out, "full")
+    record = check(out, "full")
     root = folders[name]
     checked(root, name, "train")
     test = checked(root, name, "test")
     left = [u for u in full_units(arms, seeds) if not store.finished(out, u, fingerprint(u, name))]
     check_start(left, name, folders.get("start"))
-    claim(out, "full")
+    write_record(out, record)
     for unit in left:
         if deadline is not None and time.monotonic() > deadline:
             say("the time is over: the same command continues")

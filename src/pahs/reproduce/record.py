@@ -60,12 +60,7 @@ def check(out: Path, scale: str) -> Record:
     return record
 
 
-def claim(out: Path, scale: str) -> None:
-    """Mark the folder as a reproduction of this scale, once it is known that one can begin."""
-    write(out, check(out, scale))
-
-
-def write(out: Path, record: Record) -> None:
+def write_record(out: Path, record: Record) -> None:
     """Keep it for all later calls."""
     if not (out / FILE).exists() or record != read_record(out):
         write_json(out / FILE, asdict(record))
