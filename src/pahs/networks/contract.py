@@ -141,7 +141,9 @@ class Deblurrer(nn.Module, ABC):
 
     def first_state(self, features: Tensors) -> Tensors:
         """The state before the first frame, which `propagate` takes where it is given None."""
-        raise NotImplementedError(f"{type(self).__name__} has no state to begin with")
+        raise TypeError(
+            f"{type(self).__name__} carries nothing from frame to frame, so it has no first state"
+        )
 
     def warm_up(self, features: Tensors, resets: Tensor) -> tuple[Tensors, ...]:
         """Each direction's state after going back and forth over a clip; called without gradients."""
