@@ -105,7 +105,7 @@ def test_weights_files_can_be_measured(tmp_path):
 
 def test_networks_are_scored_beside_their_speed(tmp_path, capsys):
     """As `pahs evaluate` scores them, and both are drawn."""
-    pytest.importorskip("matplotlib")
+    pytest.importorskip("matplotlib", reason="needs the extra figures")
     random = np.random.default_rng(7)
     for side in ("blur", "sharp"):
         (tmp_path / "data" / "clip" / side).mkdir(parents=True)

@@ -383,7 +383,7 @@ def test_scene_cuts_are_found_as_on_the_cpu() -> None:
 
 def test_a_file_is_deblurred_as_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through batches, page-locked memory and the threads of the codecs; with sound between the frames."""
-    pytest.importorskip("av")
+    pytest.importorskip("av", reason="needs PyAV, which pahs installs")
     from clips import make_clip
     from pahs import DeblurOptions, deblur
     from pahs.video import EncodeOptions, VideoReader

@@ -34,7 +34,7 @@ from pahs.runtime import weights
 CHOSEN = os.environ.get("PAHS_EXPORT_ALL", "")
 NAMES = [name for name in PRESETS if exportable(zoo.NARROW.get(name, PRESETS[name].config).build())]
 NAMES = [name for name in NAMES if CHOSEN == "1" or name in CHOSEN.split(",")]
-pytestmark = pytest.mark.skipif(not CHOSEN, reason="PAHS_EXPORT_ALL=1 asks for it: make test-export")
+pytestmark = pytest.mark.skipif(not CHOSEN, reason="takes half an hour: make test-export")
 SIZES = (64, 64), (50, 70), (33, 97)
 
 

@@ -239,7 +239,7 @@ def test_folder_of_frames_is_a_video(tmp_path: Path) -> None:
 
 
 def test_video_file_is_interpolated_and_shrunk(tmp_path: Path) -> None:
-    av = pytest.importorskip("av")
+    av = pytest.importorskip("av", reason="needs PyAV, which pahs installs")
     path = tmp_path / "clip.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=60, options={"crf": "10"})

@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_an_upload(tmp_path: Path) -> None:
     print(f"{UPLOAD / 2**30:.2f} GiB in {seconds:.1f} s: memory +{(most - before) / 1e6:.1f} MB")
 
 
-@pytest.mark.skipif(not HARD, reason="PAHS_WEB_HARD=1 runs it")
+@pytest.mark.skipif(not HARD, reason="takes minutes: make test-web-hard")
 def test_a_worker_that_hangs_is_replaced(files: Path, tmp_path: Path) -> None:
     with serving(tmp_path, model=files / "identity.safetensors") as server:
         job = server.put(files / "long.mp4", model="pahs-t")
@@ -173,7 +173,7 @@ def test_a_worker_that_hangs_is_replaced(files: Path, tmp_path: Path) -> None:
         assert worker not in server.children()
 
 
-@pytest.mark.skipif(not HARD, reason="PAHS_WEB_HARD=1 runs it")
+@pytest.mark.skipif(not HARD, reason="takes minutes: make test-web-hard")
 def test_the_page_stays_quick_with_a_thousand_results(tmp_path: Path) -> None:
     from browser import browser
     from pahs.web.jobs import JobOptions, Preview
