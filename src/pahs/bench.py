@@ -15,7 +15,6 @@ pahs bench --training-step recipes/debug.toml a step of training: pahs.benchmark
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from pahs.figures import require_matplotlib, tradeoff
 from pahs.figures.scaling import plot
 from pahs.files import write_json
 from pahs.networks import PRESETS
+from pahs.progress import say
 from pahs.runtime.device import choose_device
 from pahs.runtime.load import default_model
 
@@ -105,7 +105,3 @@ def simulated(task: Task, options: FleetOptions, model: str) -> tuple[str, dict[
     if task.plot is not None:
         fleet_figure.plot(result, task.plot)
     return fleet_report.markdown(result), fleet_report.numbers(result)
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

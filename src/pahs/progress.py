@@ -161,3 +161,8 @@ def describe(progress: Progress, unit: str, seconds: float) -> str:
             left = timedelta(seconds=round((progress.expected - progress.done) / rate))
             parts.append(f"{left} left")
     return ", ".join(filter(None, (progress.stage, *parts, progress.note))) or "starting"
+
+
+def say(line: str) -> None:
+    """Print a line that is not a result: to stderr."""
+    print(line, file=sys.stderr, flush=True)

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pahs.reproduce.group import Group, say
+from pahs.progress import say
+from pahs.reproduce.group import Group
 from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.measure import along, measure
 from pahs.reproduce.plan import Arm, Unit

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pahs.files import write_json
 from pahs.networks import PAHSConfig, RefineConfig
+from pahs.progress import say
 from pahs.reproduce.claims import CHEAP
 from pahs.reproduce.paper import paper
 from pahs.reproduce.plan import count
@@ -47,7 +48,6 @@ def measure_speeds(out: Path) -> None:
     """Time the networks once, in the conditions of `pahs bench`; kept if the claim can be judged by it."""
     from pahs.benchmarks.options import BenchConfig
     from pahs.benchmarks.zoo import measure_all
-    from pahs.reproduce.group import say
 
     result = measure_all(MEASURED, BenchConfig())
     fps = {row.model: row.speed for row in result.rows if row.speed is not None}

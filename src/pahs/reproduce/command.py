@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pahs.errors import PahsError
 from pahs.files import write_text
+from pahs.progress import say
 from pahs.reproduce import results, store
 from pahs.reproduce.claims import CHEAP, CLAIMS
 from pahs.reproduce.figures import SYSTEMS, draw
@@ -126,7 +127,6 @@ def train(task: Task, scale: Scale, arms: set[str], folders: dict[str, Path]) ->
     import torch
 
     from pahs.reproduce import cheap
-    from pahs.reproduce.group import say
     from pahs.reproduce.material import Material
     from pahs.reproduce.run import check_settings, run
 

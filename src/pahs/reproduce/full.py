@@ -20,8 +20,8 @@ from pahs.evaluate import EvaluateOptions, evaluate
 from pahs.evaluation.flops import parameters
 from pahs.files import whole
 from pahs.networks import PRESETS, Deblurrer, ModelConfig, PAHSConfig
+from pahs.progress import say
 from pahs.reproduce import store
-from pahs.reproduce.group import say
 from pahs.reproduce.plan import ARMS, FUTURE, PARTS, Arm, Unit
 from pahs.reproduce.record import check, write_record
 from pahs.reproduce.verdicts import Scores

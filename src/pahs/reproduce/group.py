@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import torch
 
 from pahs.networks import Deblurrer
+from pahs.progress import say
 from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.plan import Unit
 from pahs.training import schedule
@@ -74,7 +74,3 @@ def recorded(step: Step, batch: Inputs) -> Step:
     if torch.cuda.is_available():
         torch._C._cuda_clearCublasWorkspaces()
     return prepare(step, None, batch, say)[0]
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

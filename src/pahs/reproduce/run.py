@@ -20,9 +20,10 @@ from pahs import __version__
 from pahs.evaluation.flops import parameters
 from pahs.files import remove_unfinished, whole
 from pahs.networks import Deblurrer
+from pahs.progress import say
 from pahs.reproduce import store
 from pahs.reproduce.claims import compared
-from pahs.reproduce.group import Group, say
+from pahs.reproduce.group import Group
 from pahs.reproduce.material import Material, recipe_of
 from pahs.reproduce.measure import Measured, Metrics, along, measure
 from pahs.reproduce.pace import known_pace
